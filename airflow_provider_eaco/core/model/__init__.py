@@ -1,0 +1,1 @@
+"""What the core reasons about: jobs, GPUs, profiles, placements, decisions. Values only."""

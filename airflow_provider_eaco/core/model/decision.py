@@ -1,0 +1,222 @@
+"""Decisions: what was decided about a kind of job, and why, as values that every surface shows alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from airflow_provider_eaco.core.model.placement import Placement
+
+
+class Verdict(StrEnum):
+    """``HOLD`` may fit later; ``REJECT`` can never fit."""
+
+    ADMIT = "admit"
+    HOLD = "hold"
+    REJECT = "reject"
+
+
+class Reason(Enum):
+    """Why a job is not running yet. The order of the members is their severity, most severe first.
+
+    Each member holds its code, the sentence that says when it applies (with room for numbers) and what would
+    change it. Codes are stored and shown; sentences are rendered from :class:`Finding`.
+    """
+
+    MISCONFIGURED = ("misconfigured", "the request cannot be read: {problem}", "correct the task's request")
+    EXCEEDS_POOL = (
+        "exceeds_pool",
+        "the task takes {pool_slots} slots, the Airflow pool {pool} has {slots} in all",
+        "raise the pool's slots or lower the task's pool_slots",
+    )
+    NO_SUCH_GPU = (
+        "no_such_gpu",
+        "never fits: {wanted} asked, the largest usable is {largest}",
+        "ask for less, or add a node that has it",
+    )
+    POOL_UNKNOWN = (
+        "pool_unknown",
+        "the Airflow pool {pool} does not exist",
+        "create the pool or correct its name; the task then runs without being cleared",
+    )
+    DEADLINE_UNREACHABLE = (
+        "deadline_unreachable",
+        "alone it would end {late_s:.0f} s after its deadline",
+        "extend the deadline; it can be met by no placement",
+    )
+    ON_HOLD = ("on_hold", "held by a user", "release it")
+    POOL_CLOSED = (
+        "pool_closed",
+        "the Airflow pool {pool} lets {slots} slots run and {used} are in use",
+        "raise the pool's slots, or wait until running tasks end",
+    )
+    NO_WORKER = (
+        "no_worker",
+        "no GPU worker is registered for pool {pool}",
+        "start a worker or a scheduler with GPUs",
+    )
+    DRAINING = ("draining", "every fitting node is draining: {nodes}", "end the drain")
+    GPU_UNHEALTHY = ("gpu_unhealthy", "the fitting GPUs are not healthy: {gpus}", "repair or replace them")
+    FOREIGN_USE = (
+        "foreign_use",
+        "memory on the fitting GPUs is held by somebody else: {foreign_mib} MiB",
+        "it is admitted when they leave",
+    )
+    HOST_MEMORY = (
+        "host_memory",
+        "{wanted_mib} MiB of host memory asked, {free_mib} MiB free on the best node",
+        "wait for a running task to end",
+    )
+    MEMORY_WOULD_OVERFLOW = (
+        "memory_would_overflow",
+        "needs {needed_mib} MiB per GPU with margin, the best candidate has {free_mib} MiB of {usable_mib} MiB",
+        "wait for a resident to end, or ask for less memory",
+    )
+    RESIDENT_LIMIT = ("resident_limit", "every candidate has {limit} residents", "wait for a resident to end")
+    RESIDENT_DEADLINE_AT_RISK = (
+        "resident_deadline_at_risk",
+        "a resident would miss its limit: {who} at {predicted:.3f} of {limit:.3f}",
+        "wait for that resident to end",
+    )
+    INTERFERENCE_TOO_HIGH = (
+        "interference_too_high",
+        "the best set would slow it {predicted:.3f} times, its limit is {limit:.3f}",
+        "raise max_stretch, or wait for free GPUs",
+    )
+    NO_ENERGY_GAIN = (
+        "no_energy_gain",
+        "sharing would take {shared_j:.0f} J, running alone {alone_j:.0f} J",
+        "wait for free GPUs",
+    )
+    PROFILE_MISSING = (
+        "profile_missing",
+        "no profile of {family} on {gpu_model}: it runs alone first",
+        "wait for free GPUs; the run becomes its profile",
+    )
+    RESERVED_FOR_EARLIER_JOB = (
+        "reserved_for_earlier_job",
+        "{free} free GPUs are kept for an earlier or higher-priority job that waits for {wanted}",
+        "wait until that job has started",
+    )
+    NODE_WAKING = ("node_waking", "node {node} is waking up", "wait until it is up")
+    WAITING_FOR_PARTNER = (
+        "waiting_for_partner",
+        "a better partner is expected at {expected_s:.0f} s",
+        "wait; the job's own limit bounds it",
+    )
+    OVER_QUOTA = (
+        "over_quota",
+        "{team} has used {used:.1f} of {quota:.1f} GPU hours",
+        "wait for the quota to recover",
+    )
+    OVER_ENERGY_BUDGET = (
+        "over_energy_budget",
+        "the pool's energy budget is spent: {used} of {budget}",
+        "wait for the next period or raise the budget",
+    )
+    WAITING_FOR_GPU = (
+        "waiting_for_gpu",
+        "{wanted} GPUs asked on one node, {free} free on the best; sharing is not possible there: {sharing}",
+        "wait for a running task to end",
+    )
+    BEHIND_IN_QUEUE = (
+        "behind_in_queue",
+        "it fits, but jobs before it took the places of this cycle",
+        "wait for the next cycle",
+    )
+
+    def __init__(self, code: str, sentence: str, remedy: str) -> None:
+        self.code = code
+        self.sentence = sentence
+        self.remedy = remedy
+
+    @property
+    def severity(self) -> int:
+        """Rank among all reasons; 0 is the most severe and is shown first."""
+        return list(Reason).index(self)
+
+    @classmethod
+    def from_code(cls, code: str) -> Reason:
+        """Return the member with this code.
+
+        :raises ValueError: if there is none.
+        """
+        for member in cls:
+            if member.code == code:
+                return member
+        raise ValueError(f"unknown reason code {code!r}")
+
+
+class _Unknown(dict[str, object]):
+    def __missing__(self, key: str) -> str:
+        return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason with the numbers of this case; ``text`` is the same sentence in UI, CLI and audit log."""
+
+    reason: Reason
+    numbers: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        values = {k: ("unknown" if v is None else v) for k, v in self.numbers.items()}
+        try:
+            return self.reason.sentence.format_map(_Unknown(values))
+        except (ValueError, TypeError):
+            # A number that is unknown cannot take a numeric format: show the sentence's fields plainly.
+            return f"{self.reason.code}: " + ", ".join(f"{k}={v}" for k, v in sorted(values.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class SetPrediction:
+    """What is expected of a resident set.
+
+    ``slowdowns`` per family; ``power_w`` of the whole placement; ``measured`` tells a measured set from an
+    estimated one; ``error`` is the relative error that was already added to the slowdowns of an estimate.
+    """
+
+    slowdowns: Mapping[str, float]
+    power_w: float | None
+    utilisation_pct: float | None
+    measured: bool
+    error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionDecision:
+    """The answer for one kind of job in one cycle.
+
+    ``findings`` are sorted by severity and kept whole; ``placement`` is set exactly when admitted;
+    ``co_residents`` are the job ids that already run there (empty: the job runs alone).
+    """
+
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    placement: Placement | None = None
+    co_residents: tuple[str, ...] = ()
+    prediction: SetPrediction | None = None
+
+    @property
+    def reason(self) -> Reason | None:
+        """The most severe reason, ``None`` for an admission."""
+        return self.findings[0].reason if self.findings else None
+
+
+def hold(*findings: Finding) -> AdmissionDecision:
+    """Return a hold whose findings are ordered by severity, each reason once."""
+    return AdmissionDecision(Verdict.HOLD, _ordered(findings))
+
+
+def reject(*findings: Finding) -> AdmissionDecision:
+    """Return a rejection whose findings are ordered by severity, each reason once."""
+    return AdmissionDecision(Verdict.REJECT, _ordered(findings))
+
+
+def _ordered(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    first_of: dict[Reason, Finding] = {}
+    for finding in findings:
+        first_of.setdefault(finding.reason, finding)
+    return tuple(sorted(first_of.values(), key=lambda finding: finding.reason.severity))

@@ -1,0 +1,70 @@
+"""Instructions: what a plan asks the engine to do, and what is recorded about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_eaco.core.model.decision import AdmissionDecision
+from airflow_provider_eaco.core.model.job import Job, JobKind
+from airflow_provider_eaco.core.model.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Give ``placement`` to ``job`` and start it; ``co_residents`` are the job ids already there."""
+
+    job: Job
+    placement: Placement
+    co_residents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """The co-allocation on ``placement`` has stood its trial (or its review)."""
+
+    placement: Placement
+    set_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """The trial ended without evidence: the set stays, takes nobody more and teaches nothing."""
+
+    placement: Placement
+    set_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """Ask ``job_id`` to give its GPUs up at its next unit boundary; ``why`` is shown in its decision log."""
+
+    job_id: str
+    placement: Placement
+    set_version: int
+    why: str
+
+
+Instruction = Launch | Confirm | Unconfirmed | Yield
+
+
+@dataclass(frozen=True, slots=True)
+class KindDecision:
+    """One decision for all waiting jobs of one kind, in queue order; admitted ones have their own."""
+
+    kind: JobKind
+    job_ids: tuple[str, ...]
+    decision: AdmissionDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that one cycle decided for one pool: what to do, and why, also for the jobs that wait.
+
+    ``order`` lists the waiting job ids as the ordering ranked them.
+    """
+
+    pool: str
+    now_s: float
+    instructions: tuple[Instruction, ...] = ()
+    decisions: tuple[KindDecision, ...] = ()
+    order: tuple[str, ...] = ()

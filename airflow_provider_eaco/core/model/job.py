@@ -1,0 +1,103 @@
+"""Jobs: one training run, which is one try of one Airflow task, and what it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MAX_GPUS = 16
+
+
+class Share(StrEnum):
+    """Whether a job may be co-allocated with others."""
+
+    AUTO = "auto"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """What a job asks for, checked and in canonical units.
+
+    ``gpus`` are on one node. ``gpu_memory_mib`` is the peak per GPU, ``None`` when the author named none.
+    ``gpu_models`` lists acceptable models in order of preference, empty for any. ``max_stretch`` bounds run
+    time / exclusive run time; ``None`` means no bound. ``deadline_s`` is wall time after first queueing.
+    """
+
+    gpus: int
+    family: str
+    gpu_memory_mib: int | None = None
+    gpu_models: tuple[str, ...] = ()
+    host_memory_mib: int | None = None
+    max_stretch: float | None = 1.10
+    deadline_s: float | None = None
+    share: Share = Share.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job has come.
+
+    ``units_total`` is ``None`` until the job has told. ``run_s`` is the device time of all units done so far;
+    ``solo_unit_s`` the mean unit time measured while it ran alone, in this run. ``can_yield`` is true once it
+    has reported a checkpoint. Units are epochs, steps, trees or minutes, as the job reports them.
+    """
+
+    units_done: int = 0
+    units_total: int | None = None
+    run_s: float = 0.0
+    can_yield: bool = False
+    solo_unit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """What decides between jobs of equal priority: oldest run first, then names (case C04)."""
+
+    run_after_s: float
+    dag_id: str
+    task_id: str
+    map_index: int
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training run. ``queued_s`` is the instant it was first queued and never moves."""
+
+    job_id: str
+    request: GpuRequest
+    pool: str
+    queued_s: float
+    order: OrderKey
+    priority: int = 0
+    pool_slots: int = 1
+    on_hold: bool = False
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def kind(self) -> JobKind:
+        """What the admission decision depends on; jobs of one kind share one evaluation per cycle."""
+        return JobKind(
+            self.request,
+            self.pool,
+            self.pool_slots,
+            self.on_hold,
+            self.progress,
+            None if self.request.deadline_s is None else self.queued_s + self.request.deadline_s,
+            self.priority,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """The part of a job that an admission decision may look at."""
+
+    request: GpuRequest
+    pool: str
+    pool_slots: int
+    on_hold: bool
+    progress: Progress
+    deadline_at_s: float | None
+    priority: int

@@ -1,0 +1,49 @@
+"""Placements and leases: which GPUs a job gets, and the stored right to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """GPUs of one node, named by UUID, sorted. Residents share identical sets."""
+
+    node: str
+    gpu_uuids: tuple[str, ...]
+
+
+class LeaseState(StrEnum):
+    """Where a lease stands.
+
+    ``EXCLUSIVE``: alone on its GPUs. ``TRIAL``: in a co-allocation that has not been confirmed since its
+    members changed. ``CONFIRMED``: in a confirmed co-allocation. ``UNCONFIRMED``: its trial ended without a
+    report; the set takes nobody more. ``YIELDING``: asked to leave at its next
+    unit boundary.
+    """
+
+    EXCLUSIVE = "exclusive"
+    TRIAL = "trial"
+    CONFIRMED = "confirmed"
+    UNCONFIRMED = "unconfirmed"
+    YIELDING = "yielding"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The stored right of one job to a placement.
+
+    ``token`` fences: it only grows, so a late process with an older one is refused. ``set_version`` counts the
+    changes of the resident set on these GPUs; a unit of work that began and ended under one version was
+    measured under that set. ``granted_s`` is the instant of the grant, ``trial_since_s`` of the last change.
+    """
+
+    token: int
+    job_id: str
+    placement: Placement
+    state: LeaseState
+    set_version: int
+    granted_s: float
+    trial_since_s: float | None = None
+    owner: str = ""

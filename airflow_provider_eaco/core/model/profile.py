@@ -1,0 +1,149 @@
+"""Profiles: how a family of jobs behaves alone, and how a set of families behaves together.
+
+Keys: family, GPU model, number of GPUs; for a co-allocation the multiset of families. ``power_w`` is the draw
+of the GPUs of the placement with their share of the node's host (``scope = node``), or of the boards alone
+(``scope = board``). The two are never mixed in one prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from airflow_provider_eaco.core.model.errors import InvalidProfileError
+
+FamilySet = NewType("FamilySet", tuple[str, ...])
+
+
+def family_set(families: tuple[str, ...] | list[str]) -> FamilySet:
+    """Return the multiset in canonical order, so that {a, b} and {b, a} are one key."""
+    return FamilySet(tuple(sorted(families)))
+
+
+class PowerScope(StrEnum):
+    """What a power figure covers."""
+
+    NODE = "node"
+    BOARD = "board"
+
+
+class ProfileSource(StrEnum):
+    """Where a profile's numbers come from, most trusted first."""
+
+    MEASURED = "measured"
+    BUILT_IN = "built_in"
+    IMPORTED = "imported"
+    DECLARED = "declared"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileKey:
+    """What a profile is about."""
+
+    families: FamilySet
+    gpu_model: str
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoloProfile:
+    """One family alone on its GPUs. ``None`` means not known.
+
+    ``unit_s``: mean seconds for one unit (epoch); ``spread_s``: its standard deviation over ``samples``
+    units. ``memory_peak_mib``: per GPU, the highest of any complete run; it never falls because of a shorter
+    look. ``utilisation_pct``: mean GPU utilisation. ``checkpoints``: whether its last complete run saved
+    checkpoints, so that it can be asked to yield.
+    """
+
+    family: str
+    gpu_model: str
+    gpu_count: int
+    unit_s: float | None = None
+    spread_s: float | None = None
+    samples: int = 0
+    power_w: float | None = None
+    utilisation_pct: float | None = None
+    utilisation_max_pct: float | None = None
+    memory_utilisation_pct: float | None = None
+    memory_peak_mib: int | None = None
+    units_total: int | None = None
+    checkpoints: bool | None = None
+    scope: PowerScope = PowerScope.NODE
+    source: ProfileSource = ProfileSource.MEASURED
+    updated_s: float | None = None
+    reference: str = ""
+    stale: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("unit_s", "power_w", "memory_peak_mib"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidProfileError(f"profile {self.family!r}: {name} is {value!r}, must be above 0")
+
+    @property
+    def key(self) -> ProfileKey:
+        return ProfileKey(family_set((self.family,)), self.gpu_model, self.gpu_count)
+
+
+@dataclass(frozen=True, slots=True)
+class CoallocationProfile:
+    """A multiset of families on the same GPUs.
+
+    ``slowdowns`` gives shared unit time / solo unit time per family (1 = as fast as alone). ``undone`` counts
+    trials of this set that were undone; the slowdown measured then stays, so the set is remembered as bad.
+    """
+
+    families: FamilySet
+    gpu_model: str
+    gpu_count: int
+    slowdowns: Mapping[str, float]
+    power_w: float | None = None
+    utilisation_pct: float | None = None
+    utilisation_max_pct: float | None = None
+    memory_utilisation_pct: float | None = None
+    samples: int = 0
+    spread: float | None = None
+    undone: int = 0
+    scope: PowerScope = PowerScope.NODE
+    source: ProfileSource = ProfileSource.MEASURED
+    updated_s: float | None = None
+    reference: str = ""
+    stale: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.families) < 2 or tuple(sorted(self.families)) != self.families:
+            raise InvalidProfileError(f"co-allocation {self.families!r}: needs two or more families, sorted")
+        if set(self.slowdowns) != set(self.families):
+            raise InvalidProfileError(f"co-allocation {self.families!r}: one slowdown per family is needed")
+        for family, slowdown in self.slowdowns.items():
+            if not slowdown > 0:
+                raise InvalidProfileError(
+                    f"co-allocation {self.families!r}: slowdown of {family!r} must be > 0"
+                )
+
+    @property
+    def key(self) -> ProfileKey:
+        return ProfileKey(self.families, self.gpu_model, self.gpu_count)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileBook:
+    """All that is believed about families, as one immutable view.
+
+    ``revision`` changes whenever a profile changes; predictions may be kept for as long as it stays.
+    """
+
+    solo: Mapping[ProfileKey, SoloProfile] = field(default_factory=dict)
+    coallocation: Mapping[ProfileKey, CoallocationProfile] = field(default_factory=dict)
+    revision: int = 0
+
+    def solo_of(self, family: str, gpu_model: str, gpu_count: int) -> SoloProfile | None:
+        """Return the profile for exactly this GPU model and count; another model's is never reused (C60)."""
+        return self.solo.get(ProfileKey(family_set((family,)), gpu_model, gpu_count))
+
+    def coallocation_of(
+        self, families: FamilySet, gpu_model: str, gpu_count: int
+    ) -> CoallocationProfile | None:
+        return self.coallocation.get(ProfileKey(families, gpu_model, gpu_count))

@@ -1,0 +1,133 @@
+"""The snapshot: everything an admission decision may see, frozen, sharing structure with its successors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
+from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.placement import LeaseState, Placement
+from airflow_provider_eaco.core.model.profile import ProfileBook
+
+
+class PoolMode(StrEnum):
+    """How far the provider acts for a pool.
+
+    ``OFF``: tasks pass through untouched. ``OBSERVE``: they pass through, are metered, and what would have
+    been decided is recorded. ``EXCLUSIVE``: GPUs are granted, never shared. ``SHARE``: the pool's policy
+    decides.
+    """
+
+    OFF = "off"
+    OBSERVE = "observe"
+    EXCLUSIVE = "exclusive"
+    SHARE = "share"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A GPU pool in this cycle. ``slots`` is the Airflow pool's size, ``None`` for an unlimited one (-1);
+    ``exists`` is false while Airflow knows no pool of this name."""
+
+    name: str
+    mode: PoolMode = PoolMode.SHARE
+    slots: int | None = None
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a resident has reported under the present resident set.
+
+    ``units`` complete units that began and ended under ``set_version``; ``unit_s`` their mean device time,
+    ``None`` without any. ``elapsed_s`` device time since the set last changed.
+    """
+
+    set_version: int
+    units: int = 0
+    unit_s: float | None = None
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A job that holds GPUs, newest fact first: its lease state and what it has reported there."""
+
+    job: Job
+    token: int
+    state: LeaseState
+    set_version: int
+    granted_s: float
+    observation: Observation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSet:
+    """GPUs of one node that are held together by the same residents (at least one)."""
+
+    placement: Placement
+    gpus: tuple[Gpu, ...]
+    residents: tuple[Resident, ...]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return tuple(sorted(resident.job.request.family for resident in self.residents))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node: the sets that are held, and the GPUs that nobody holds."""
+
+    node: Node
+    sets: tuple[GpuSet, ...] = ()
+    free: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """One pool's view of the cluster at ``now_s`` (seconds since the epoch of the store's clock).
+
+    Nodes are those the pool may use; a node's residents are there whichever pool they belong to.
+    """
+
+    now_s: float
+    pool: PoolState
+    nodes: Mapping[str, NodeState]
+    waiting: tuple[Job, ...] = ()
+    profiles: ProfileBook = field(default_factory=ProfileBook)
+    readings: Mapping[str, GpuReading] = field(default_factory=dict)
+
+    def with_launch(self, job: Job, placement: Placement) -> ClusterSnapshot:
+        """Return the snapshot in which ``job`` holds ``placement``; all other nodes are shared with this one.
+
+        The new resident is in trial if others are there, and so are they. ``waiting`` stays as it was when
+        the cycle began: it is the queue of the cycle, not of the moment.
+
+        :raises ValueError: if the placement is neither an existing set nor made of free GPUs.
+        """
+        state = self.nodes[placement.node]
+        nodes = dict(self.nodes)
+        nodes[placement.node] = _launched(state, job, placement, self.now_s)
+        return replace(self, nodes=nodes)
+
+
+def _launched(state: NodeState, job: Job, placement: Placement, now_s: float) -> NodeState:
+    for position, held in enumerate(state.sets):
+        if held.placement == placement:
+            version = max(resident.set_version for resident in held.residents) + 1
+            joined = tuple(
+                replace(resident, state=LeaseState.TRIAL, set_version=version, observation=None)
+                for resident in held.residents
+            )
+            newcomer = Resident(job, 0, LeaseState.TRIAL, version, now_s)
+            grown = replace(held, residents=(*joined, newcomer))
+            return replace(state, sets=(*state.sets[:position], grown, *state.sets[position + 1 :]))
+    wanted = set(placement.gpu_uuids)
+    chosen = tuple(gpu for gpu in state.free if gpu.uuid in wanted)
+    if len(chosen) != len(wanted):
+        raise ValueError(f"placement {placement} is neither an existing set nor free")
+    alone = GpuSet(placement, chosen, (Resident(job, 0, LeaseState.EXCLUSIVE, 1, now_s),))
+    rest = tuple(gpu for gpu in state.free if gpu.uuid not in wanted)
+    return replace(state, sets=(*state.sets, alone), free=rest)

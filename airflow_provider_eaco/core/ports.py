@@ -1,0 +1,207 @@
+"""Ports: what the engine needs from the world. Adapters implement them; one contract suite tests each.
+
+All instants are seconds since the Unix epoch on the store's clock, so that one clock judges over all
+machines. Sequences that come back are the caller's to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.gpu import GpuReading, Node
+from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
+from airflow_provider_eaco.core.model.job import Job, Progress
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
+from airflow_provider_eaco.core.model.profile import CoallocationProfile, ProfileBook, ProfileKey, SoloProfile
+from airflow_provider_eaco.core.model.snapshot import Observation
+
+
+class Clock(Protocol):
+    """The one source of the present instant."""
+
+    def now_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A stored job. ``owner`` names the executor that holds its workload; ``process`` how to find it."""
+
+    job: Job
+    phase: JobPhase
+    owner: str
+    process: str | None = None
+    observation: Observation | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerView:
+    """The ledger at one instant, as one consistent read.
+
+    ``gpu_versions`` are the compare-and-set counters of every GPU: a grant made from this view fails with
+    :class:`LeaseConflictError` when one of its GPUs has changed since.
+    """
+
+    now_s: float
+    nodes: tuple[Node, ...]
+    jobs: tuple[JobRecord, ...]
+    leases: tuple[Lease, ...]
+    gpu_versions: Mapping[str, int] = field(default_factory=dict)
+
+
+class PlannerLock(Protocol):
+    """One planner at a time over all schedulers; expires by itself on the store's clock."""
+
+    def acquire(self, owner: str, ttl_s: float) -> bool:
+        """Return whether ``owner`` now holds the lock until ``ttl_s`` from now; renews its own."""
+
+    def release(self, owner: str) -> None:
+        """Give the lock up if ``owner`` holds it; otherwise do nothing."""
+
+
+class Ledger(Protocol):
+    """Jobs, inventory and leases. Every release, expiry and finish is idempotent."""
+
+    def view(self) -> LedgerView:
+        """Return all nodes, all leases, and every job that is not in a final phase."""
+
+    def add_waiting(self, job: Job, owner: str) -> None:
+        """Store ``job`` as waiting, or bring it back to waiting with its progress and first queue time kept."""
+
+    def save_nodes(self, nodes: Sequence[Node]) -> None:
+        """Upsert these nodes with their GPUs and the time of the report; drain marks set by users stay."""
+
+    def forget_node(self, name: str) -> None:
+        """Remove a node that has no lease; one with leases becomes unavailable and goes when they end."""
+
+    def set_draining(self, node: str, draining: bool) -> bool:
+        """Mark the node; return whether it exists."""
+
+    def set_hold(self, job_id: str, on_hold: bool) -> bool:
+        """Hold or release a waiting job; return whether there is one."""
+
+    def grant(self, launch: Launch, state: LeaseState, gpu_versions: Mapping[str, int], owner: str) -> Lease:
+        """Store the lease, move the job to leased and its co-residents to trial, all or nothing.
+
+        :raises LeaseConflictError: if one of the GPUs changed since ``gpu_versions`` were read, or the job is
+            no longer waiting.
+        """
+
+    def set_lease_state(self, placement: Placement, set_version: int, state: LeaseState) -> int:
+        """Move every lease of the set, if it still has this version, and return how many; yielding ones stay."""
+
+    def ask_to_yield(self, job_id: str, set_version: int) -> bool:
+        """Mark the job's lease as yielding if its set still has this version; return whether it did."""
+
+    def set_running(self, token: int, process: str) -> bool:
+        """Record the process of a leased job; return ``False`` when the token is no longer valid."""
+
+    def release(self, token: int, phase: JobPhase) -> bool:
+        """End the lease and move its job to ``phase``; the set's version grows for those who stay.
+
+        Return whether there was a lease with this token. Calling it again changes nothing.
+        """
+
+    def finish_waiting(self, job_id: str, phase: JobPhase) -> bool:
+        """End a job that holds no lease (rejected, removed, failed); return whether anything changed."""
+
+    def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None:
+        """Record how far the job has come and what was seen under its present set."""
+
+
+class ProfileStore(Protocol):
+    """What is believed about families: the built-in book, overlaid by what was measured or imported here."""
+
+    def book(self) -> ProfileBook:
+        """Return the present beliefs as one view; equal revisions mean equal content."""
+
+    def save_solo(self, profile: SoloProfile) -> None: ...
+
+    def save_coallocation(self, profile: CoallocationProfile) -> None: ...
+
+    def delete(self, key: ProfileKey) -> bool:
+        """Forget what was stored for the key (a built-in profile shows again); return whether there was any."""
+
+
+class DecisionLog(Protocol):
+    """Decisions, one row per kind of job, written only when verdict, reason or placement changes."""
+
+    def record(self, plan: Plan) -> Sequence[KindDecision]:
+        """Store what changed and return exactly that."""
+
+    def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:
+        """Store what happened to one job (trial, confirmed, undone, launched, released), for its story."""
+
+
+class Telemetry(Protocol):
+    """A meter over GPUs of one kind (NVML, simulated, replayed)."""
+
+    def inventory(self) -> Sequence[Node]:
+        """Return the nodes with GPUs that this meter sees now."""
+
+    def read(self) -> Sequence[GpuReading]:
+        """Return one reading per GPU; unknown values are ``None``. Never blocks for long, never raises."""
+
+    def occupy(self, occupants: Sequence[Occupant]) -> None:
+        """Declare who holds which GPUs from now on, as one atomic change.
+
+        Meters that see processes by themselves ignore it; the simulated node moves its device model.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """One job on its GPUs, as told to a meter."""
+
+    job_id: str
+    token: int
+    family: str
+    placement: Placement
+    memory_mib: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """What a dispatcher needs to start one job's process group.
+
+    ``entry_point`` is ``module:function``, called with ``payload`` in a fresh process whose environment was
+    set from ``environment`` before any user code is imported.
+    """
+
+    job_id: str
+    token: int
+    entry_point: str
+    payload: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What a dispatcher knows of a process group. ``exit_code`` is ``None`` while it lives, and for an
+    adopted one whose code nobody could collect (then ``alive`` is false)."""
+
+    alive: bool
+    exit_code: int | None = None
+
+
+class Dispatcher(Protocol):
+    """Starts and ends process groups; knows nothing of Airflow."""
+
+    def start(self, order: LaunchOrder) -> str:
+        """Start the order and return a reference that survives a restart of the caller.
+
+        :raises LaunchError: with the operating system's cause; then nothing was started.
+        """
+
+    def poll(self, reference: str) -> ProcessState:
+        """Return the state of the process group, including descendants that left the group."""
+
+    def kill(self, reference: str, grace_s: float) -> None:
+        """Begin to end the whole group: SIGTERM now, SIGKILL after ``grace_s``; returns at once, idempotent."""
+
+    def close(self, timeout_s: float) -> None:
+        """Give resources back within ``timeout_s``; running groups are left alone."""
