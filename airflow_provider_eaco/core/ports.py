@@ -70,7 +70,7 @@ class Ledger(Protocol):
         """Return all nodes, all leases, and every job that is not in a final phase."""
 
     def add_waiting(self, job: Job, owner: str) -> None:
-        """Store ``job`` as waiting, or bring it back to waiting with its progress and first queue time kept."""
+        """Store ``job`` as waiting, or bring it back to waiting; progress and first queue time are kept."""
 
     def save_nodes(self, nodes: Sequence[Node]) -> None:
         """Upsert these nodes with their GPUs and the time of the report; drain marks set by users stay."""
@@ -92,7 +92,7 @@ class Ledger(Protocol):
         """
 
     def set_lease_state(self, placement: Placement, set_version: int, state: LeaseState) -> int:
-        """Move every lease of the set, if it still has this version, and return how many; yielding ones stay."""
+        """Move the set's leases if it still has this version, except yielding ones; return how many."""
 
     def ask_to_yield(self, job_id: str, set_version: int) -> bool:
         """Mark the job's lease as yielding if its set still has this version; return whether it did."""
@@ -124,7 +124,7 @@ class ProfileStore(Protocol):
     def save_coallocation(self, profile: CoallocationProfile) -> None: ...
 
     def delete(self, key: ProfileKey) -> bool:
-        """Forget what was stored for the key (a built-in profile shows again); return whether there was any."""
+        """Forget what was stored for the key (a built-in profile shows again); return whether there was."""
 
 
 class DecisionLog(Protocol):
@@ -182,7 +182,8 @@ class LaunchOrder:
 @dataclass(frozen=True, slots=True)
 class ProcessState:
     """What a dispatcher knows of a process group. ``exit_code`` is ``None`` while it lives, and for an
-    adopted one whose code nobody could collect (then ``alive`` is false)."""
+    adopted one whose code nobody could collect (then ``alive`` is false).
+    """
 
     alive: bool
     exit_code: int | None = None
@@ -201,7 +202,7 @@ class Dispatcher(Protocol):
         """Return the state of the process group, including descendants that left the group."""
 
     def kill(self, reference: str, grace_s: float) -> None:
-        """Begin to end the whole group: SIGTERM now, SIGKILL after ``grace_s``; returns at once, idempotent."""
+        """Begin to end the group: SIGTERM now, SIGKILL after ``grace_s``; returns at once, idempotent."""
 
     def close(self, timeout_s: float) -> None:
         """Give resources back within ``timeout_s``; running groups are left alone."""

@@ -70,7 +70,7 @@ class Reason(Enum):
     )
     MEMORY_WOULD_OVERFLOW = (
         "memory_would_overflow",
-        "needs {needed_mib} MiB per GPU with margin, the best candidate has {free_mib} MiB of {usable_mib} MiB",
+        "needs {needed_mib} MiB per GPU with margin, the best candidate has {free_mib} of {usable_mib} MiB",
         "wait for a resident to end, or ask for less memory",
     )
     RESIDENT_LIMIT = ("resident_limit", "every candidate has {limit} residents", "wait for a resident to end")

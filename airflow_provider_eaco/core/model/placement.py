@@ -34,8 +34,8 @@ class LeaseState(StrEnum):
 class Lease:
     """The stored right of one job to a placement.
 
-    ``token`` fences: it only grows, so a late process with an older one is refused. ``set_version`` counts the
-    changes of the resident set on these GPUs; a unit of work that began and ended under one version was
+    ``token`` fences: it only grows, so a late process with an older one is refused. ``set_version`` counts
+    the changes of the resident set on these GPUs; a unit of work that began and ended under one version was
     measured under that set. ``granted_s`` is the instant of the grant, ``trial_since_s`` of the last change.
     """
 

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
+from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import ProfileBook
 
 
-class PoolMode(StrEnum):
-    """How far the provider acts for a pool.
+@dataclass(frozen=True, slots=True)
+class AirflowPool:
+    """An Airflow pool: ``slots`` in all (``None``: unlimited, -1 in Airflow), ``used`` by jobs with a lease."""
 
-    ``OFF``: tasks pass through untouched. ``OBSERVE``: they pass through, are metered, and what would have
-    been decided is recorded. ``EXCLUSIVE``: GPUs are granted, never shared. ``SHARE``: the pool's policy
-    decides.
-    """
-
-    OFF = "off"
-    OBSERVE = "observe"
-    EXCLUSIVE = "exclusive"
-    SHARE = "share"
+    slots: int | None
+    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """A GPU pool in this cycle. ``slots`` is the Airflow pool's size, ``None`` for an unlimited one (-1);
-    ``exists`` is false while Airflow knows no pool of this name."""
+    """A GPU pool in this cycle: its settings and what Airflow says of the pool of that name.
 
-    name: str
-    mode: PoolMode = PoolMode.SHARE
-    slots: int | None = None
-    exists: bool = True
+    Jobs that reach this GPU pool from another Airflow pool carry that pool's name in ``Job.pool``;
+    ``airflow_pools`` has all of them, and a name that is missing there is a pool that does not exist.
+    """
+
+    settings: PoolSettings = field(default_factory=PoolSettings)
+    airflow_pools: Mapping[str, AirflowPool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

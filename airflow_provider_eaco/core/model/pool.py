@@ -1,0 +1,54 @@
+"""How a GPU pool is set up: which nodes, how far we act, by which policy and ordering, which limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class PoolMode(StrEnum):
+    """How far the provider acts for a pool.
+
+    ``OFF``: tasks pass through untouched. ``OBSERVE``: they pass through, are metered, and what would have
+    been decided is recorded. ``EXCLUSIVE``: GPUs are granted, never shared. ``SHARE``: the pool's policy
+    decides.
+    """
+
+    OFF = "off"
+    OBSERVE = "observe"
+    EXCLUSIVE = "exclusive"
+    SHARE = "share"
+
+
+class Spreading(StrEnum):
+    """Which free GPUs are taken first. ``PACK`` leaves the most GPUs and nodes idle, ``SPREAD`` the fewest
+    busy ones per node; a ``PACK`` pool also prefers joining a set to taking free GPUs.
+    """
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """One declared GPU pool. The name is also the name of the Airflow pool that routes tasks here.
+
+    ``nodes`` are shell patterns over node names. ``memory_margin_mib`` is kept free on every GPU beside all
+    requested peaks. A set may not be joined above ``utilisation_limit_pct`` (sum of the members' mean GPU
+    utilisation, the newcomer included). Jobs at or above ``exclusive_priority`` get GPUs of their own.
+    A trial without enough reports ends after ``trial_limit_s`` of wall time. ``estimate_error`` is added to
+    the slowdown of a set that was never measured.
+    """
+
+    name: str = "eaco"
+    nodes: tuple[str, ...] = ("*",)
+    mode: PoolMode = PoolMode.SHARE
+    policy: str = "eaco"
+    ordering: str = "fifo"
+    spreading: Spreading = Spreading.PACK
+    max_residents: int = 4
+    memory_margin_mib: int = 512
+    utilisation_limit_pct: float = 100.0
+    exclusive_priority: int | None = None
+    trial_limit_s: float = 4 * 3600.0
+    estimate_error: float = 0.05
