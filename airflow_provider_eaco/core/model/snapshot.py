@@ -14,7 +14,7 @@ from airflow_provider_eaco.core.model.profile import ProfileBook
 
 @dataclass(frozen=True, slots=True)
 class AirflowPool:
-    """An Airflow pool: ``slots`` in all (``None``: unlimited, -1 in Airflow), ``used`` by jobs with a lease."""
+    """An Airflow pool: ``slots`` in all (``None``: unlimited), ``used`` by jobs with a lease."""
 
     slots: int | None
     used: int = 0

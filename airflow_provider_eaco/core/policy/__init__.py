@@ -1,0 +1,1 @@
+"""Who may run where: filters, candidates, policies and orderings."""

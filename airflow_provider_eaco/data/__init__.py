@@ -1,0 +1,1 @@
+"""Built-in measured profiles, each with its source."""

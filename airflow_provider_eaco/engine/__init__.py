@@ -1,0 +1,1 @@
+"""Services that carry a plan out, through ports only."""

@@ -1,0 +1,1 @@
+"""The only wing that knows Airflow."""

@@ -1,0 +1,1 @@
+"""The engine on virtual time and in memory."""

@@ -1,0 +1,1 @@
+"""The provider's tables: the only place that speaks SQL."""

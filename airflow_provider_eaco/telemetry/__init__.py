@@ -1,0 +1,1 @@
+"""Meters: what GPUs draw, hold and do."""
