@@ -1,0 +1,50 @@
+# The two commands for a newcomer are `make demo` and `make test`; both set up .venv by themselves.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+KEEP ?= 0
+# Tests that start servers of their own run two at a time on two cores; more only adds contention.
+TEST_WORKERS ?= 2
+
+.PHONY: help demo test lint format bench docs clean
+
+help: ## Show the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Made anew whenever the dependencies change; otherwise it costs nothing.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name it with: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@echo "Setting up $(VENV) (first time: about 330 MB of packages)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[postgres,analysis]' --group dev
+	@touch $@
+
+demo: $(READY) ## Run real training tasks on simulated GPUs under two policies and compare them (KEEP=1 leaves Airflow up)
+	@$(BIN)/python -m demo $(if $(filter-out 0,$(KEEP)),--keep)
+
+test: $(READY) ## Run all tests
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
+
+lint: $(READY) ## Check style, types and who imports whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## Rewrite the sources in the project's style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY) ## Measure what the documentation claims about speed
+	@$(BIN)/python -m bench
+
+docs: $(READY) ## Check that every link between the documents leads somewhere
+	@$(BIN)/python -m pytest -q tests/unit/test_documents.py
+
+clean: ## Remove everything that was made here, the environment included
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
