@@ -1,7 +1,7 @@
-"""Every option of the ``[eaco]`` section, as data: Airflow's configuration, the settings and the docs read this.
+"""Every option of the ``[eaco]`` section, as data: Airflow's configuration, settings and docs read this.
 
-Imports nothing of Airflow, since ``get_provider_info`` is called before Airflow is configured. Values are text,
-as in ``airflow.cfg``; :mod:`airflow_provider_eaco.provider.settings` parses and checks them.
+Imports nothing of Airflow, since ``get_provider_info`` is called before Airflow is configured. Values are
+text, as in ``airflow.cfg``; :mod:`airflow_provider_eaco.provider.settings` parses and checks them.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ OPTIONS: tuple[Option, ...] = (
         "pools",
         "string",
         '{"eaco": {"mode": "share"}}',
-        "The GPU pools, as a JSON object: pool name -> settings. A pool's name is also the name of the Airflow "
-        "pool that routes tasks to it; tasks of every other Airflow pool go to the first one. Settings: "
-        "mode (off, observe, exclusive, share), nodes (list of shell patterns over node names), policy, "
-        "ordering, spreading (pack, spread), max_residents, memory_margin_mib, utilisation_limit_pct, "
-        "exclusive_priority, trial_limit_s, estimate_error.",
-        '{"eaco": {"mode": "share", "nodes": ["*"], "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
+        "The GPU pools, as a JSON object: pool name -> settings. A pool's name is also the name of the "
+        "Airflow pool that routes tasks to it; tasks of every other Airflow pool go to the first one. "
+        "Settings: mode (off, observe, exclusive, share), nodes (list of shell patterns over node names),"
+        " policy, ordering, spreading (pack, spread), max_residents, memory_margin_mib, "
+        "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error.",
+        '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(
         "hold_window",
         "integer",
         "2000",
-        "How many tasks one executor may hold while they wait for GPUs. Held tasks take nothing of "
-        "[core] parallelism.",
+        "How many tasks one executor may hold while they wait for GPUs. Held tasks take nothing of [core]"
+        " parallelism.",
         "5000",
     ),
     Option(
         "default_max_stretch",
         "string",
         "1.10",
-        "Limit of run time / exclusive run time for tasks that name none: a number of at least 1, or none for "
-        "no limit.",
+        "Limit of run time / exclusive run time for tasks that name none: a number of at least 1, or none"
+        " for no limit.",
         "1.25",
     ),
     Option(
         "reject_after",
         "string",
         "300",
-        "Seconds after which a task is failed that no GPU known to the pool could ever serve. A number of at "
-        "least 0, or never. The wait keeps a restarting worker from failing tasks.",
+        "Seconds after which a task is failed that no GPU known to the pool could ever serve. A number of"
+        " at least 0, or never. The wait keeps a restarting worker from failing tasks.",
         "never",
     ),
     Option(
         "rules",
         "string",
         "[]",
-        "Rules that give a GPU request to tasks whose DAGs name none, as a JSON list. Each rule has match (any "
-        "of pool, queue, dag_id, task_id, tag, operator; shell patterns) and request (the arguments of "
-        "gpu_request). The first match wins.",
+        "Rules that give a GPU request to tasks whose DAGs name none, as a JSON list. Each rule has match"
+        " (any of pool, queue, dag_id, task_id, tag, operator; shell patterns) and request (the arguments"
+        " of gpu_request). The first match wins.",
         '[{"match": {"dag_id": "train_*"}, "request": {"gpus": 1, "gpu_memory": "10GiB"}}]',
     ),
     Option(
         "trial_limit",
         "float",
         "14400",
-        "Wall-clock seconds after which a trial that has not seen a complete unit of every member ends as not "
-        "confirmed, for pools without a trial_limit_s of their own.",
+        "Wall-clock seconds after which a trial that has not seen a complete unit of every member ends as"
+        " not confirmed, for pools without a trial_limit_s of their own.",
         "7200",
     ),
     Option(
@@ -94,9 +94,9 @@ OPTIONS: tuple[Option, ...] = (
         "simulated_nodes",
         "string",
         "auto",
-        "Simulated GPU nodes of this machine: a JSON list of objects with name, gpus, gpu_model, gpu_memory and "
-        "host_memory (gpus defaults to 8, gpu_model to V100, gpu_memory to 16GiB), or auto for one node of "
-        "eight V100 where the machine has no NVIDIA driver, or none.",
+        "Simulated GPU nodes of this machine: a JSON list of objects with name, gpus, gpu_model, "
+        "gpu_memory and host_memory (gpus defaults to 8, gpu_model to V100, gpu_memory to 16GiB), or auto"
+        " for one node of eight V100 where the machine has no NVIDIA driver, or none.",
         '[{"name": "sim-1", "gpus": 8, "gpu_model": "V100", "gpu_memory": "16GiB"}]',
     ),
     Option(
@@ -110,8 +110,8 @@ OPTIONS: tuple[Option, ...] = (
         "simulated_state",
         "string",
         "",
-        "File in which the simulated nodes keep their state; every scheduler and task of this machine must be "
-        "able to write it. Empty: eaco/simulated.json under AIRFLOW_HOME.",
+        "File in which the simulated nodes keep their state; every scheduler and task of this machine "
+        "must be able to write it. Empty: eaco/simulated.json under AIRFLOW_HOME.",
         "/var/lib/airflow/eaco/simulated.json",
     ),
     Option(
@@ -119,8 +119,8 @@ OPTIONS: tuple[Option, ...] = (
         "string",
         "[]",
         "How families really behave on simulated nodes, as a JSON list of rows that precede the built-in "
-        "measured table. A row has families (list), gpu_model, gpu_count, unit_s (families with one member) or "
-        "slowdowns (one per family), power_w, utilisation_pct and memory_mib.",
+        "measured table. A row has families (list), gpu_model, gpu_count, unit_s (families with one "
+        "member) or slowdowns (one per family), power_w, utilisation_pct and memory_mib.",
         '[{"families": ["mnist"], "gpu_model": "V100", "gpu_count": 1, "unit_s": 120, "power_w": 180, '
         '"utilisation_pct": 40, "memory_mib": 4096}]',
     ),
