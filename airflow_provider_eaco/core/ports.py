@@ -70,7 +70,10 @@ class Ledger(Protocol):
         """Return all nodes, all leases, and every job that is not in a final phase."""
 
     def add_waiting(self, job: Job, owner: str) -> None:
-        """Store ``job`` as waiting, or bring it back to waiting; progress and first queue time are kept."""
+        """Store ``job`` as waiting, or bring it back to waiting; progress and first queue time are kept.
+
+        A job that holds a lease keeps lease and phase: it waits again only after the release.
+        """
 
     def save_nodes(self, nodes: Sequence[Node]) -> None:
         """Upsert these nodes with their GPUs and the time of the report; drain marks set by users stay."""
@@ -86,6 +89,9 @@ class Ledger(Protocol):
 
     def grant(self, launch: Launch, state: LeaseState, gpu_versions: Mapping[str, int], owner: str) -> Lease:
         """Store the lease, move the job to leased and its co-residents to trial, all or nothing.
+
+        The counter of each of its GPUs grows by one, and so does the set's version for all its members; the
+        job starts its lease without an observation.
 
         :raises LeaseConflictError: if one of the GPUs changed since ``gpu_versions`` were read, or the job is
             no longer waiting.
@@ -103,7 +109,10 @@ class Ledger(Protocol):
     def release(self, token: int, phase: JobPhase) -> bool:
         """End the lease and move its job to ``phase``; the set's version grows for those who stay.
 
+        One who stays alone is exclusive again, also if it was asked to yield; several are in trial again.
         Return whether there was a lease with this token. Calling it again changes nothing.
+
+        :raises ValueError: if the lifecycle does not allow ``phase`` now; then nothing has changed.
         """
 
     def finish_waiting(self, job_id: str, phase: JobPhase) -> bool:

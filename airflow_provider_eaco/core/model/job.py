@@ -40,8 +40,9 @@ class Progress:
     """How far a job has come.
 
     ``units_total`` is ``None`` until the job has told. ``run_s`` is the device time of all units done so far;
-    ``solo_unit_s`` the mean unit time measured while it ran alone, in this run. ``can_yield`` is true once it
-    has reported a checkpoint. Units are epochs, steps, trees or minutes, as the job reports them.
+    ``solo_unit_s`` the mean time of the ``solo_units`` complete units that it ran alone in this run, with
+    their standard deviation ``solo_spread_s``. ``can_yield`` is true once it has reported a checkpoint. Units
+    are epochs, steps, trees or minutes, as the job reports them.
     """
 
     units_done: int = 0
@@ -49,6 +50,8 @@ class Progress:
     run_s: float = 0.0
     can_yield: bool = False
     solo_unit_s: float | None = None
+    solo_units: int = 0
+    solo_spread_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

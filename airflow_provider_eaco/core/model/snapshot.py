@@ -37,13 +37,15 @@ class Observation:
     """What a resident has reported under the present resident set.
 
     ``units`` complete units that began and ended under ``set_version``; ``unit_s`` their mean device time,
-    ``None`` without any. ``elapsed_s`` device time since the set last changed.
+    ``None`` without any, and ``spread_s`` its standard deviation, ``None`` below two. ``elapsed_s`` device
+    time since the set last changed.
     """
 
     set_version: int
     units: int = 0
     unit_s: float | None = None
     elapsed_s: float = 0.0
+    spread_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

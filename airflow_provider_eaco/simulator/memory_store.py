@@ -1,0 +1,396 @@
+"""The store's ports in memory, on a clock that is handed in: for virtual time and for tests.
+
+It keeps the same contract as the SQL store (``tests/contract``) and is safe to call from several threads. It
+survives nothing: a restart forgets all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from airflow_provider_eaco.core.lifecycle import FINAL_PHASES, JobPhase, may_become
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason, Verdict
+from airflow_provider_eaco.core.model.errors import LeaseConflictError
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, Node
+from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
+from airflow_provider_eaco.core.model.job import Job, JobKind, Progress
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
+from airflow_provider_eaco.core.model.profile import CoallocationProfile, ProfileBook, ProfileKey, SoloProfile
+from airflow_provider_eaco.core.model.snapshot import Observation
+from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView
+
+
+_Subject = JobKind | tuple[str, ...]
+_Answer = tuple[Verdict, Reason | None, Placement | None]
+
+
+class MemoryPlannerLock:
+    """A planner lock that lives in this process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._holder: str | None = None
+        self._expires_s = 0.0
+
+    def acquire(self, owner: str, ttl_s: float) -> bool:
+        with self._mutex:
+            now_s = self._clock.now_s()
+            if self._holder not in (None, owner) and now_s < self._expires_s:
+                return False
+            self._holder, self._expires_s = owner, now_s + ttl_s
+            return True
+
+    def release(self, owner: str) -> None:
+        with self._mutex:
+            if self._holder == owner:
+                self._holder = None
+
+
+class MemoryLedger:
+    """Jobs, inventory and leases as dictionaries under one mutex; every call is one transaction."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._nodes: dict[str, Node] = {}
+        self._forgotten: set[str] = set()
+        self._versions: dict[str, int] = {}
+        self._jobs: dict[str, JobRecord] = {}
+        self._ended: dict[str, JobRecord] = {}
+        self._leases: dict[int, Lease] = {}
+        self._token_of: dict[str, int] = {}
+        self._sets: dict[Placement, list[int]] = {}
+        self._last_token = 0
+
+    def view(self) -> LedgerView:
+        """Return all nodes, all leases, and every job that is not in a final phase."""
+        with self._mutex:
+            return LedgerView(
+                now_s=self._clock.now_s(),
+                nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
+                jobs=tuple(self._jobs.values()),
+                leases=tuple(self._leases.values()),
+                gpu_versions={
+                    gpu.uuid: self._versions[gpu.uuid] for node in self._nodes.values() for gpu in node.gpus
+                },
+            )
+
+    def record_of(self, job_id: str) -> JobRecord | None:
+        """Return the stored job, also an ended one."""
+        with self._mutex:
+            return self._jobs.get(job_id) or self._ended.get(job_id)
+
+    def add_waiting(self, job: Job, owner: str) -> None:
+        """Store ``job`` as waiting, or bring it back to waiting."""
+        with self._mutex:
+            if job.job_id in self._token_of:
+                return
+            known = self._ended.pop(job.job_id, None) or self._jobs.get(job.job_id)
+            if known is None:
+                self._jobs[job.job_id] = JobRecord(job, JobPhase.WAITING, owner)
+                return
+            kept = replace(
+                job, queued_s=known.job.queued_s, progress=known.job.progress, on_hold=known.job.on_hold
+            )
+            self._jobs[job.job_id] = JobRecord(
+                kept, JobPhase.WAITING, owner, observation=known.observation, started_s=known.started_s
+            )
+
+    def save_nodes(self, nodes: Sequence[Node]) -> None:
+        """Upsert these nodes with their GPUs and the time of the report."""
+        with self._mutex:
+            now_s = self._clock.now_s()
+            for node in nodes:
+                known = self._nodes.get(node.name)
+                gpus = node.gpus if known is None else (*node.gpus, *self._held_but_missing(known, node))
+                draining = node.draining if known is None else known.draining
+                self._nodes[node.name] = replace(node, gpus=gpus, draining=draining, last_report_s=now_s)
+                self._forgotten.discard(node.name)
+                for gpu in gpus:
+                    self._versions.setdefault(gpu.uuid, 0)
+
+    def _held_but_missing(self, known: Node, reported: Node) -> list[Gpu]:
+        """A leased GPU that its node no longer reports stays listed, so that the lease keeps its place."""
+        present = {gpu.uuid for gpu in reported.gpus}
+        held = {uuid for lease in self._leases.values() for uuid in lease.placement.gpu_uuids}
+        return [
+            replace(gpu, health=GpuHealth.UNKNOWN)
+            for gpu in known.gpus
+            if gpu.uuid in held and gpu.uuid not in present
+        ]
+
+    def forget_node(self, name: str) -> None:
+        """Remove a node that has no lease; one with leases becomes unavailable and goes when they end."""
+        with self._mutex:
+            if name not in self._nodes:
+                return
+            if any(lease.placement.node == name for lease in self._leases.values()):
+                self._nodes[name] = replace(self._nodes[name], available=False)
+                self._forgotten.add(name)
+            else:
+                del self._nodes[name]
+                self._forgotten.discard(name)
+
+    def set_draining(self, node: str, draining: bool) -> bool:
+        """Mark the node; return whether it exists."""
+        with self._mutex:
+            if node not in self._nodes:
+                return False
+            self._nodes[node] = replace(self._nodes[node], draining=draining)
+            return True
+
+    def set_hold(self, job_id: str, on_hold: bool) -> bool:
+        """Hold or release a waiting job; return whether there is one."""
+        with self._mutex:
+            record = self._jobs.get(job_id)
+            if record is None or record.phase is not JobPhase.WAITING:
+                return False
+            self._jobs[job_id] = replace(record, job=replace(record.job, on_hold=on_hold))
+            return True
+
+    def grant(self, launch: Launch, state: LeaseState, gpu_versions: Mapping[str, int], owner: str) -> Lease:
+        """Store the lease, move the job to leased and its co-residents to trial, all or nothing.
+
+        :raises LeaseConflictError: if a GPU changed since ``gpu_versions`` were read, or the job left the queue.
+        """
+        with self._mutex:
+            record = self._jobs.get(launch.job.job_id)
+            if record is None or record.phase is not JobPhase.WAITING:
+                raise LeaseConflictError(f"job {launch.job.job_id!r} is no longer waiting")
+            self._check_versions(launch.placement, gpu_versions)
+            now_s = self._clock.now_s()
+            members = self._members(launch.placement)
+            version = max((lease.set_version for lease in members), default=0) + 1
+            self._move_members(members, LeaseState.TRIAL, version, now_s)
+            self._last_token += 1
+            lease = Lease(
+                self._last_token,
+                launch.job.job_id,
+                launch.placement,
+                state,
+                version,
+                granted_s=now_s,
+                trial_since_s=None if state is LeaseState.EXCLUSIVE else now_s,
+                owner=owner,
+            )
+            self._leases[lease.token] = lease
+            self._token_of[lease.job_id] = lease.token
+            self._sets.setdefault(lease.placement, []).append(lease.token)
+            self._jobs[lease.job_id] = replace(record, phase=JobPhase.LEASED, owner=owner, observation=None)
+            self._count_change(launch.placement)
+            return lease
+
+    def set_lease_state(self, placement: Placement, set_version: int, state: LeaseState) -> int:
+        """Move the set's leases if it still has this version, except yielding ones; return how many."""
+        with self._mutex:
+            moved = [
+                lease
+                for lease in self._members(placement)
+                if lease.set_version == set_version and lease.state is not LeaseState.YIELDING
+            ]
+            for lease in moved:
+                self._leases[lease.token] = replace(lease, state=state)
+            return len(moved)
+
+    def ask_to_yield(self, job_id: str, set_version: int) -> bool:
+        """Mark the job's lease as yielding if its set still has this version; return whether it did."""
+        with self._mutex:
+            lease = self._leases.get(self._token_of.get(job_id, 0))
+            if lease is None or lease.set_version != set_version:
+                return False
+            self._leases[lease.token] = replace(lease, state=LeaseState.YIELDING)
+            return True
+
+    def set_running(self, token: int, process: str) -> bool:
+        """Record the process of a leased job; return ``False`` when the token is no longer valid."""
+        with self._mutex:
+            lease = self._leases.get(token)
+            if lease is None:
+                return False
+            record = self._jobs[lease.job_id]
+            started_s = self._clock.now_s() if record.started_s is None else record.started_s
+            self._jobs[lease.job_id] = replace(
+                record, phase=JobPhase.RUNNING, process=process, started_s=started_s
+            )
+            return True
+
+    def release(self, token: int, phase: JobPhase) -> bool:
+        """End the lease and move its job to ``phase``; the set's version grows for those who stay.
+
+        :raises ValueError: if the lifecycle does not allow ``phase`` now; then nothing has changed.
+        """
+        with self._mutex:
+            lease = self._leases.get(token)
+            if lease is None:
+                return False
+            record = self._jobs[lease.job_id]
+            if phase is record.phase or not may_become(record.phase, phase):
+                raise ValueError(f"phase: a {record.phase} job cannot be released to {phase}")
+            self._drop(lease)
+            self._keep(replace(record, process=None), phase)
+            staying = self._members(lease.placement)
+            state = LeaseState.EXCLUSIVE if len(staying) == 1 else LeaseState.TRIAL
+            self._move_members(staying, state, lease.set_version + 1, self._clock.now_s())
+            self._count_change(lease.placement)
+            if lease.placement.node in self._forgotten:
+                self.forget_node(lease.placement.node)
+            return True
+
+    def finish_waiting(self, job_id: str, phase: JobPhase) -> bool:
+        """End a job that holds no lease; return whether anything changed."""
+        with self._mutex:
+            record = self._jobs.get(job_id)
+            if record is None or record.phase not in (JobPhase.WAITING, JobPhase.YIELDED):
+                return False
+            if not may_become(record.phase, phase):
+                return False
+            self._keep(record, phase)
+            return True
+
+    def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None:
+        """Record how far the job has come and what was seen under its present set."""
+        with self._mutex:
+            record = self._jobs.get(job_id)
+            if record is not None:
+                job = replace(record.job, progress=progress)
+                self._jobs[job_id] = replace(record, job=job, observation=observation)
+
+    def _members(self, placement: Placement) -> list[Lease]:
+        return [self._leases[token] for token in self._sets.get(placement, ())]
+
+    def _drop(self, lease: Lease) -> None:
+        del self._leases[lease.token]
+        del self._token_of[lease.job_id]
+        self._sets[lease.placement].remove(lease.token)
+        if not self._sets[lease.placement]:
+            del self._sets[lease.placement]
+
+    def _move_members(self, members: list[Lease], state: LeaseState, version: int, now_s: float) -> None:
+        for lease in members:
+            asked = lease.state is LeaseState.YIELDING and state is not LeaseState.EXCLUSIVE
+            self._leases[lease.token] = replace(
+                lease,
+                state=LeaseState.YIELDING if asked else state,
+                set_version=version,
+                trial_since_s=None if state is LeaseState.EXCLUSIVE else now_s,
+            )
+
+    def _check_versions(self, placement: Placement, seen: Mapping[str, int]) -> None:
+        node = self._nodes.get(placement.node)
+        present = set() if node is None else {gpu.uuid for gpu in node.gpus}
+        for uuid in placement.gpu_uuids:
+            if uuid not in present or seen.get(uuid) != self._versions[uuid]:
+                raise LeaseConflictError(f"GPU {uuid} on node {placement.node!r} changed since the snapshot")
+
+    def _count_change(self, placement: Placement) -> None:
+        for uuid in placement.gpu_uuids:
+            self._versions[uuid] += 1
+
+    def _keep(self, record: JobRecord, phase: JobPhase) -> None:
+        job_id = record.job.job_id
+        if phase in FINAL_PHASES:
+            del self._jobs[job_id]
+            self._ended[job_id] = replace(record, phase=phase, ended_s=self._clock.now_s())
+        else:
+            self._jobs[job_id] = replace(record, phase=phase)
+
+
+class MemoryProfileStore:
+    """Profiles over a built-in book that is never changed."""
+
+    def __init__(self, built_in: ProfileBook | None = None) -> None:
+        self._built_in = built_in or ProfileBook()
+        self._mutex = threading.Lock()
+        self._solo: dict[ProfileKey, SoloProfile] = {}
+        self._coallocation: dict[ProfileKey, CoallocationProfile] = {}
+        self._book = self._built_in
+
+    def book(self) -> ProfileBook:
+        """Return the present beliefs as one view; equal revisions mean equal content."""
+        return self._book
+
+    def save_solo(self, profile: SoloProfile) -> None:
+        with self._mutex:
+            self._solo[profile.key] = profile
+            self._rebuild()
+
+    def save_coallocation(self, profile: CoallocationProfile) -> None:
+        with self._mutex:
+            self._coallocation[profile.key] = profile
+            self._rebuild()
+
+    def delete(self, key: ProfileKey) -> bool:
+        """Forget what was stored for the key; return whether there was."""
+        with self._mutex:
+            gone = self._solo.pop(key, None) or self._coallocation.pop(key, None)
+            if gone is not None:
+                self._rebuild()
+            return gone is not None
+
+    def _rebuild(self) -> None:
+        self._book = ProfileBook(
+            solo={**self._built_in.solo, **self._solo},
+            coallocation={**self._built_in.coallocation, **self._coallocation},
+            revision=self._book.revision + 1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """One stored decision of one pool."""
+
+    pool: str
+    at_s: float
+    decision: KindDecision
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One stored event of one job."""
+
+    job_id: str
+    event: str
+    text: str
+    at_s: float
+
+
+class MemoryDecisionLog:
+    """Decisions and events as lists, in the order in which they were stored."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._present: dict[str, dict[_Subject, _Answer]] = {}
+        self.decisions: list[DecisionRow] = []
+        self.events: list[EventRow] = []
+
+    def record(self, plan: Plan) -> Sequence[KindDecision]:
+        """Store what changed since the pool's last plan and return exactly that."""
+        with self._mutex:
+            before = self._present.get(plan.pool, {})
+            present: dict[_Subject, _Answer] = {}
+            changed = []
+            for item in plan.decisions:
+                subject, answer = _subject(item), _answer(item.decision)
+                present[subject] = answer
+                if before.get(subject) != answer:
+                    changed.append(item)
+            self._present[plan.pool] = present
+            self.decisions.extend(DecisionRow(plan.pool, plan.now_s, item) for item in changed)
+            return changed
+
+    def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:
+        """Store what happened to one job."""
+        with self._mutex:
+            self.events.append(EventRow(job_id, event, text, at_s))
+
+
+def _subject(item: KindDecision) -> _Subject:
+    """Jobs that wait share their kind's answer; each admitted job has a placement of its own."""
+    return item.job_ids if item.decision.verdict is Verdict.ADMIT else item.kind
+
+
+def _answer(decision: AdmissionDecision) -> _Answer:
+    return decision.verdict, decision.reason, decision.placement
