@@ -1,0 +1,145 @@
+"""The verbs of ``airflow eaco`` and their arguments; each verb's code is imported only when it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.cli.cli_config import (
+    ARG_OUTPUT,
+    ARG_VERBOSE,
+    ARG_YES,
+    ActionCommand,
+    Arg,
+    CLICommand,
+    GroupCommand,
+    lazy_load_command,
+)
+
+_COMMANDS = "airflow_provider_eaco.provider.cli"
+
+
+def _arg(*flags: str, **settings: Any) -> Arg:
+    return Arg(flags, **settings)  # type: ignore[no-untyped-call] # Airflow gives Arg no annotations
+
+
+ARG_TASK = _arg(
+    "task",
+    nargs="+",
+    metavar="TASK",
+    help="a job id, or DAG_ID.TASK_ID, or DAG_ID RUN_ID TASK_ID [MAP_INDEX]",
+)
+ARG_FAMILY = _arg("family", metavar="FAMILY", help="name of the family, as `profiles list` shows it")
+ARG_IMPORT_FILE = _arg("file", metavar="FILE", help="profiles as CSV or JSON, as `profiles export` writes")
+ARG_EXPORT_FILE = _arg(
+    "file", metavar="FILE", nargs="?", default="-", help="where to write (default: -, standard output)"
+)
+ARG_FILE_FORMAT = _arg(
+    "--file-format",
+    choices=("csv", "json"),
+    default=None,
+    metavar="(csv, json)",
+    help="format of FILE (default: by its suffix, else csv)",
+)
+ARG_NODE = _arg("node", metavar="NODE", help="name of the node, as `nodes` shows it")
+ARG_UNDO = _arg("--undo", action="store_true", default=False, help="let new work start there again")
+ARG_POOL_NAME = _arg("name", metavar="NAME", help="name of a GPU pool, as `status` shows it")
+
+
+def _command(
+    name: str, module: str, help_text: str, *args: Arg, description: str | None = None
+) -> CLICommand:
+    return ActionCommand(
+        name=name,
+        help=help_text,
+        description=description,
+        func=lazy_load_command(f"{_COMMANDS}.{module}"),
+        args=(*args, ARG_OUTPUT, ARG_VERBOSE),
+    )
+
+
+_PROFILES = GroupCommand(
+    name="profiles",
+    help="What is believed about families of jobs",
+    subcommands=(
+        _command("list", "profile_commands.list_profiles", "List all profiles, solo and co-allocation"),
+        _command(
+            "show",
+            "profile_commands.show_profile",
+            "Show what is known of a family: numbers, age, source, samples, spread",
+            ARG_FAMILY,
+        ),
+        _command(
+            "import",
+            "profile_commands.import_profiles",
+            "Read profiles from a file; all of them or, with an error in any row, none",
+            ARG_IMPORT_FILE,
+            ARG_FILE_FORMAT,
+        ),
+        ActionCommand(
+            name="export",
+            help="Write all profiles to a file that `profiles import` reads",
+            func=lazy_load_command(f"{_COMMANDS}.profile_commands.export_profiles"),
+            args=(ARG_EXPORT_FILE, ARG_FILE_FORMAT, ARG_VERBOSE),
+        ),
+    ),
+)
+
+_POOLS = GroupCommand(
+    name="pools",
+    help="The Airflow pools that are sized from the GPU inventory",
+    subcommands=(
+        _command(
+            "reset",
+            "control_commands.reset_pool",
+            "Size the Airflow pool from the inventory again; a user's edit of it wins no longer",
+            ARG_POOL_NAME,
+        ),
+    ),
+)
+
+_DB = GroupCommand(
+    name="db",
+    help="The provider's own tables",
+    subcommands=(
+        ActionCommand(
+            name="remove",
+            help="Remove all tables of the provider and nothing else (`airflow db migrate` makes them anew)",
+            func=lazy_load_command(f"{_COMMANDS}.control_commands.remove_tables"),
+            args=(ARG_YES, ARG_VERBOSE),
+        ),
+    ),
+)
+
+
+def get_eaco_cli_commands() -> list[CLICommand]:
+    """Return the group ``airflow eaco``, as Airflow's command line asks a provider for it."""
+    return [
+        GroupCommand(
+            name="eaco",
+            help="GPU pools, queue and reasons of the EaCO provider",
+            subcommands=(
+                _command("status", "view_commands.status", "Show pools, nodes, queue, power and energy"),
+                _command("queue", "view_commands.queue", "List the waiting tasks in planned order"),
+                _command(
+                    "why",
+                    "view_commands.why",
+                    "Tell why a task waits and what would change it, or what has become of it",
+                    ARG_TASK,
+                ),
+                _command("leases", "view_commands.leases", "List who holds which GPUs, with whom"),
+                _command("nodes", "view_commands.nodes", "List nodes and their GPUs"),
+                _PROFILES,
+                _command(
+                    "drain",
+                    "control_commands.drain",
+                    "Let no new work start on a node; what runs there goes on",
+                    ARG_NODE,
+                    ARG_UNDO,
+                ),
+                _command("hold", "control_commands.hold", "Keep a waiting task from starting", ARG_TASK),
+                _command("release", "control_commands.release", "End the hold of a task", ARG_TASK),
+                _POOLS,
+                _DB,
+            ),
+        )
+    ]
