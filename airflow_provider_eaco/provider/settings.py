@@ -1,0 +1,268 @@
+"""The ``[eaco]`` section, read once per process, checked, as frozen values."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_eaco.core.model.errors import InvalidRequestError, InvalidSettingError
+from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings, Spreading
+from airflow_provider_eaco.core.model.units import parse_memory_mib
+from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
+
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNodeSettings:
+    """One simulated node as it is configured; memory in MiB per GPU."""
+
+    name: str
+    gpus: int = 8
+    gpu_model: str = "V100"
+    gpu_memory_mib: int = 16 * 1024
+    host_memory_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EacoSettings:
+    """All of ``[eaco]``. ``reject_after_s`` is ``None`` for never, ``default_max_stretch`` for no limit."""
+
+    pools: tuple[PoolSettings, ...] = (PoolSettings(),)
+    hold_window: int = 2000
+    default_max_stretch: float | None = 1.10
+    reject_after_s: float | None = 300.0
+    rules: tuple[Mapping[str, Any], ...] = ()
+    planner_ttl_s: float = 30.0
+    kill_grace_s: float = 10.0
+    simulated_nodes: tuple[SimulatedNodeSettings, ...] = ()
+    simulated_time_scale: float = 600.0
+    simulated_state: Path = field(default_factory=lambda: Path("eaco/simulated.json"))
+    simulated_truth: tuple[Mapping[str, Any], ...] = ()
+
+    def pool_for(self, airflow_pool: str) -> PoolSettings:
+        """Return the GPU pool that serves jobs of this Airflow pool: the one of its name, else the first."""
+        for pool in self.pools:
+            if pool.name == airflow_pool:
+                return pool
+        return self.pools[0]
+
+
+@cache
+def load_settings() -> EacoSettings:
+    """Return the settings of this process, read from Airflow's configuration at the first call.
+
+    :raises InvalidSettingError: naming the option, if one of them cannot be used.
+    """
+    from airflow.configuration import AIRFLOW_HOME, conf
+
+    def read(option: str) -> str:
+        return str(conf.get(SECTION, option, fallback=DEFAULTS[option]))
+
+    return parse_settings(read, home=Path(AIRFLOW_HOME), has_driver=_NVIDIA_DRIVER.exists())
+
+
+def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool) -> EacoSettings:
+    """Return the settings whose texts ``read`` returns by option name.
+
+    :param home: where the simulated nodes keep their state unless it is named.
+    :param has_driver: whether the machine has an NVIDIA driver; then ``simulated_nodes = auto`` makes none.
+    :raises InvalidSettingError: naming the option.
+    """
+    trial_limit_s = _seconds("trial_limit", read("trial_limit"))
+    return EacoSettings(
+        pools=_pools(read("pools"), trial_limit_s),
+        hold_window=_whole("hold_window", read("hold_window")),
+        default_max_stretch=_stretch(read("default_max_stretch")),
+        reject_after_s=_reject_after(read("reject_after")),
+        rules=_objects("rules", read("rules")),
+        planner_ttl_s=_seconds("planner_ttl", read("planner_ttl")),
+        kill_grace_s=_seconds("kill_grace", read("kill_grace")),
+        simulated_nodes=_simulated_nodes(read("simulated_nodes"), has_driver),
+        simulated_time_scale=_seconds("simulated_time_scale", read("simulated_time_scale")),
+        simulated_state=_state_file(read("simulated_state"), home),
+        simulated_truth=_objects("simulated_truth", read("simulated_truth")),
+    )
+
+
+def _error(option: str, problem: str) -> InvalidSettingError:
+    return InvalidSettingError(f"[{SECTION}] {option}", problem)
+
+
+def _json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _error(option, f"is not JSON: {error}") from error
+
+
+def _objects(option: str, text: str) -> tuple[Mapping[str, Any], ...]:
+    rows = _json(option, text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise _error(option, "must be a JSON list of objects")
+    return tuple(rows)
+
+
+def _number(option: str, value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) else math.nan
+    except ValueError:
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise _error(option, f"{value!r} must be a number")
+    return number
+
+
+def _seconds(option: str, value: object) -> float:
+    number = _number(option, value)
+    if number <= 0:
+        raise _error(option, f"{value!r} must be above 0")
+    return number
+
+
+def _whole(option: str, value: object, least: int = 1) -> int:
+    number = _number(option, value)
+    if number != int(number) or number < least:
+        raise _error(option, f"{value!r} must be a whole number of at least {least}")
+    return int(number)
+
+
+def _stretch(text: str) -> float | None:
+    if text.strip().lower() in {"none", ""}:
+        return None
+    number = _number("default_max_stretch", text)
+    if number < 1:
+        raise _error("default_max_stretch", f"{text!r} must be at least 1, or none for no limit")
+    return number
+
+
+def _reject_after(text: str) -> float | None:
+    if text.strip().lower() == "never":
+        return None
+    number = _number("reject_after", text)
+    if number < 0:
+        raise _error("reject_after", f"{text!r} must be at least 0 seconds, or never")
+    return number
+
+
+def _state_file(text: str, home: Path) -> Path:
+    path = Path(text) if text.strip() else home / "eaco" / "simulated.json"
+    if not path.is_absolute():
+        raise _error("simulated_state", f"{text!r} must be an absolute path")
+    return path
+
+
+def _simulated_nodes(text: str, has_driver: bool) -> tuple[SimulatedNodeSettings, ...]:
+    option = "simulated_nodes"
+    if text.strip().lower() == "none":
+        return ()
+    if text.strip().lower() == "auto":
+        return () if has_driver else (SimulatedNodeSettings("sim-1"),)
+    nodes = tuple(_simulated_node(row) for row in _objects(option, text))
+    names = [node.name for node in nodes]
+    if len(set(names)) < len(names):
+        raise _error(option, f"names must differ: {', '.join(names)}")
+    return nodes
+
+
+def _simulated_node(row: Mapping[str, Any]) -> SimulatedNodeSettings:
+    option = "simulated_nodes"
+    allowed = {"name", "gpus", "gpu_model", "gpu_memory", "host_memory"}
+    _refuse_unknown(option, row, allowed)
+    name = row.get("name")
+    model = row.get("gpu_model", "V100")
+    if not isinstance(name, str) or not name or not isinstance(model, str) or not model:
+        raise _error(option, f"{dict(row)!r} needs a name, and a gpu_model that is a name")
+    try:
+        memory_mib = parse_memory_mib(row.get("gpu_memory", "16GiB"), "gpu_memory")
+        host = row.get("host_memory")
+        host_mib = None if host is None else parse_memory_mib(host, "host_memory")
+    except InvalidRequestError as error:
+        raise _error(option, f"node {name}: {error}") from error
+    return SimulatedNodeSettings(name, _whole(option, row.get("gpus", 8)), model, memory_mib, host_mib)
+
+
+def _refuse_unknown(option: str, row: Mapping[str, Any], allowed: set[str]) -> None:
+    unknown = sorted(set(row) - allowed)
+    if unknown:
+        raise _error(option, f"unknown {', '.join(unknown)}; allowed are {', '.join(sorted(allowed))}")
+
+
+def _pools(text: str, trial_limit_s: float) -> tuple[PoolSettings, ...]:
+    rows = _json("pools", text)
+    if not isinstance(rows, dict) or not rows or not all(isinstance(row, dict) for row in rows.values()):
+        raise _error("pools", "must be a JSON object with at least one entry: pool name -> settings")
+    return tuple(_pool(name, row, trial_limit_s) for name, row in rows.items())
+
+
+def _pool(name: str, row: Mapping[str, Any], trial_limit_s: float) -> PoolSettings:
+    option = f"pools, {name}"
+    if not name.strip():
+        raise _error("pools", "a pool needs a name")
+    _refuse_unknown(option, row, set(_POOL_CHECKS))
+    values = {key: _POOL_CHECKS[key](f"{option}, {key}", value) for key, value in row.items()}
+    return PoolSettings(name=name, **{"trial_limit_s": trial_limit_s, **values})
+
+
+def _text(option: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _error(option, f"{value!r} must be a name")
+    return value
+
+
+def _patterns(option: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+        raise _error(option, f"{value!r} must be a list of node names or shell patterns, such as ['gpu-*']")
+    return tuple(value)
+
+
+def _mode(option: str, value: object) -> PoolMode:
+    if not isinstance(value, str) or value not in tuple(PoolMode):
+        raise _error(option, f"{value!r} must be one of {', '.join(PoolMode)}")
+    return PoolMode(value)
+
+
+def _spreading(option: str, value: object) -> Spreading:
+    if not isinstance(value, str) or value not in tuple(Spreading):
+        raise _error(option, f"{value!r} must be one of {', '.join(Spreading)}")
+    return Spreading(value)
+
+
+def _margin(option: str, value: object) -> int:
+    return _whole(option, value, least=0)
+
+
+def _share(option: str, value: object) -> float:
+    number = _number(option, value)
+    if number < 0:
+        raise _error(option, f"{value!r} must be at least 0")
+    return number
+
+
+def _priority(option: str, value: object) -> int | None:
+    if value is None:
+        return None
+    number = _number(option, value)
+    if number != int(number):
+        raise _error(option, f"{value!r} must be a whole number, or null for none")
+    return int(number)
+
+
+_POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
+    "nodes": _patterns,
+    "mode": _mode,
+    "policy": _text,
+    "ordering": _text,
+    "spreading": _spreading,
+    "max_residents": _whole,
+    "memory_margin_mib": _margin,
+    "utilisation_limit_pct": _seconds,
+    "exclusive_priority": _priority,
+    "trial_limit_s": _seconds,
+    "estimate_error": _share,
+}
