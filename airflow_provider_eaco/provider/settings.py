@@ -31,12 +31,11 @@ class SimulatedNodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class EacoSettings:
-    """All of ``[eaco]``. ``reject_after_s`` is ``None`` for never, ``default_max_stretch`` for no limit."""
+    """All of ``[eaco]``. ``default_max_stretch`` is ``None`` for no limit."""
 
     pools: tuple[PoolSettings, ...] = (PoolSettings(),)
     hold_window: int = 2000
     default_max_stretch: float | None = 1.10
-    reject_after_s: float | None = 300.0
     rules: tuple[Mapping[str, Any], ...] = ()
     planner_ttl_s: float = 30.0
     kill_grace_s: float = 10.0
@@ -74,12 +73,14 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool) 
     :param has_driver: whether the machine has an NVIDIA driver; then ``simulated_nodes = auto`` makes none.
     :raises InvalidSettingError: naming the option.
     """
-    trial_limit_s = _seconds("trial_limit", read("trial_limit"))
+    shared = {
+        "trial_limit_s": _seconds("trial_limit", read("trial_limit")),
+        "reject_after_s": _reject_after("reject_after", read("reject_after")),
+    }
     return EacoSettings(
-        pools=_pools(read("pools"), trial_limit_s),
+        pools=_pools(read("pools"), shared),
         hold_window=_whole("hold_window", read("hold_window")),
         default_max_stretch=_stretch(read("default_max_stretch")),
-        reject_after_s=_reject_after(read("reject_after")),
         rules=_objects("rules", read("rules")),
         planner_ttl_s=_seconds("planner_ttl", read("planner_ttl")),
         kill_grace_s=_seconds("kill_grace", read("kill_grace")),
@@ -141,12 +142,12 @@ def _stretch(text: str) -> float | None:
     return number
 
 
-def _reject_after(text: str) -> float | None:
-    if text.strip().lower() == "never":
-        return None
-    number = _number("reject_after", text)
+def _reject_after(option: str, value: object) -> float:
+    if isinstance(value, str) and value.strip().lower() == "never":
+        return math.inf
+    number = _number(option, value)
     if number < 0:
-        raise _error("reject_after", f"{text!r} must be at least 0 seconds, or never")
+        raise _error(option, f"{value!r} must be at least 0 seconds, or never")
     return number
 
 
@@ -193,20 +194,20 @@ def _refuse_unknown(option: str, row: Mapping[str, Any], allowed: set[str]) -> N
         raise _error(option, f"unknown {', '.join(unknown)}; allowed are {', '.join(sorted(allowed))}")
 
 
-def _pools(text: str, trial_limit_s: float) -> tuple[PoolSettings, ...]:
+def _pools(text: str, shared: Mapping[str, float]) -> tuple[PoolSettings, ...]:
     rows = _json("pools", text)
     if not isinstance(rows, dict) or not rows or not all(isinstance(row, dict) for row in rows.values()):
         raise _error("pools", "must be a JSON object with at least one entry: pool name -> settings")
-    return tuple(_pool(name, row, trial_limit_s) for name, row in rows.items())
+    return tuple(_pool(name, row, shared) for name, row in rows.items())
 
 
-def _pool(name: str, row: Mapping[str, Any], trial_limit_s: float) -> PoolSettings:
+def _pool(name: str, row: Mapping[str, Any], shared: Mapping[str, float]) -> PoolSettings:
     option = f"pools, {name}"
     if not name.strip():
         raise _error("pools", "a pool needs a name")
     _refuse_unknown(option, row, set(_POOL_CHECKS))
     values = {key: _POOL_CHECKS[key](f"{option}, {key}", value) for key, value in row.items()}
-    return PoolSettings(name=name, **{"trial_limit_s": trial_limit_s, **values})
+    return PoolSettings(name=name, **{**shared, **values})
 
 
 def _text(option: str, value: object) -> str:
@@ -265,4 +266,5 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "exclusive_priority": _priority,
     "trial_limit_s": _seconds,
     "estimate_error": _share,
+    "reject_after_s": _reject_after,
 }

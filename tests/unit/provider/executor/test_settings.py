@@ -1,5 +1,6 @@
 """The [eaco] section as frozen values."""
 
+import math
 from dataclasses import fields
 from pathlib import Path
 
@@ -97,4 +98,4 @@ def test_a_value_that_cannot_be_used_is_named(texts, setting, problem):
 def test_stretch_and_rejection_can_be_switched_off(text, limit):
     """``none`` is no stretch limit, ``never`` no rejection."""
     assert parse(default_max_stretch=text).default_max_stretch == limit
-    assert parse(reject_after="never").reject_after_s is None
+    assert parse(reject_after="never").pools[0].reject_after_s == math.inf
