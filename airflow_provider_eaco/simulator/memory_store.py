@@ -21,7 +21,6 @@ from airflow_provider_eaco.core.model.profile import CoallocationProfile, Profil
 from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView
 
-
 _Subject = JobKind | tuple[str, ...]
 _Answer = tuple[Verdict, Reason | None, Placement | None]
 
@@ -113,7 +112,7 @@ class MemoryLedger:
                     self._versions.setdefault(gpu.uuid, 0)
 
     def _held_but_missing(self, known: Node, reported: Node) -> list[Gpu]:
-        """A leased GPU that its node no longer reports stays listed, so that the lease keeps its place."""
+        """Return leased GPUs that the node no longer reports: leases keep their place."""
         present = {gpu.uuid for gpu in reported.gpus}
         held = {uuid for lease in self._leases.values() for uuid in lease.placement.gpu_uuids}
         return [
@@ -154,7 +153,7 @@ class MemoryLedger:
     def grant(self, launch: Launch, state: LeaseState, gpu_versions: Mapping[str, int], owner: str) -> Lease:
         """Store the lease, move the job to leased and its co-residents to trial, all or nothing.
 
-        :raises LeaseConflictError: if a GPU changed since ``gpu_versions`` were read, or the job left the queue.
+        :raises LeaseConflictError: if a GPU changed since its version was read, or the job does not wait.
         """
         with self._mutex:
             record = self._jobs.get(launch.job.job_id)
