@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from airflow_provider_eaco.core.model.job import MAX_GPUS
 from airflow_provider_eaco.core.model.profile import PowerScope
+from airflow_provider_eaco.provider.request import MAX_FAMILY_LENGTH
 
 SEPARATOR = ";"
 
@@ -32,6 +34,18 @@ class Column:
     meaning: str
     read: Callable[[str], object]
     required: bool = False
+
+
+def join_parts(parts: Iterable[str]) -> str:
+    """Return the parts as one cell; a separator inside a part is written with a backslash before it."""
+    return SEPARATOR.join(re.sub(r"([\\;])", r"\\\1", part) for part in parts)
+
+
+def split_parts(text: str) -> tuple[str, ...]:
+    """Return the parts of a cell that :func:`join_parts` wrote."""
+    ends = [at.start() for at in re.finditer(r"\\.|;", text) if at.group() == SEPARATOR]
+    parts = [text[start + 1 : end] for start, end in pairwise([-1, *ends, len(text)])]
+    return tuple(re.sub(r"\\(.)", r"\1", part) for part in parts)
 
 
 def _number(
@@ -79,16 +93,18 @@ def _name(text: str) -> str:
 
 
 def _families(text: str) -> tuple[str, ...]:
-    families = tuple(part.strip() for part in text.split(SEPARATOR))
-    if not all(families):
-        raise CellError(f"names of families, separated by {SEPARATOR!r}")
+    families = tuple(part.strip() for part in split_parts(text))
+    if not all(0 < len(family) <= MAX_FAMILY_LENGTH and family.isprintable() for family in families):
+        raise CellError(
+            f"names of families, separated by {SEPARATOR!r}, each of 1 to {MAX_FAMILY_LENGTH} characters"
+        )
     return families
 
 
 def _slowdowns(text: str) -> tuple[float, ...]:
     expected = f"one number above 0 per family, in the order of families, separated by {SEPARATOR!r}"
     read = _number(expected, 0, open_low=True)
-    return tuple(read(part.strip()) for part in text.split(SEPARATOR))
+    return tuple(read(part.strip()) for part in split_parts(text))
 
 
 def _instant(text: str) -> float:
@@ -169,7 +185,7 @@ def write_cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return SEPARATOR.join(write_cell(part) for part in value)
+        return join_parts(write_cell(part) for part in value)
     if isinstance(value, float):
         return repr(value)
     return str(value)

@@ -22,10 +22,10 @@ from airflow_provider_eaco.core.model.profile import (
 from airflow_provider_eaco.provider.cli.profile_columns import (
     COLUMN_NAMES,
     COLUMNS,
-    SEPARATOR,
     SET_ONLY,
     SOLO_ONLY,
     CellError,
+    join_parts,
     write_cell,
     write_instant,
 )
@@ -180,7 +180,7 @@ def _json_rows(text: str) -> tuple[list[_Row], list[str]]:
 
 def _json_cell(value: object) -> str:
     if isinstance(value, list):
-        return SEPARATOR.join(_json_cell(part) for part in value)
+        return join_parts(_json_cell(part) for part in value)
     return write_cell(value).strip()
 
 

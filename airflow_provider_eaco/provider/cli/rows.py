@@ -1,0 +1,336 @@
+"""What the commands print, as rows of text built from what is stored; nothing here asks anybody.
+
+The fields of a row are the columns of a table and the keys of JSON and YAML. Unknown is the word ``unknown``;
+no number is negative and no share is above 100 per cent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.job import GpuRequest, Progress, Share
+from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
+from airflow_provider_eaco.core.model.snapshot import AirflowPool
+from airflow_provider_eaco.core.model.units import format_memory_mib
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.provider.explain import Explanation, task_name
+from airflow_provider_eaco.provider.shown import (
+    UNKNOWN,
+    shown_count,
+    shown_duration,
+    shown_instant,
+    shown_number,
+    shown_percent,
+)
+
+NO_WORKER = "no GPU workers registered"
+UNLIMITED = "unlimited"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """One Airflow pool that leads to a GPU pool; slots count the pool slots of tasks that hold GPUs."""
+
+    pool: str
+    airflow_pool: str
+    mode: str
+    policy: str
+    ordering: str
+    slots: str
+    used: str
+    open: str
+    waiting: str
+    running: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node. ``gpus_unknown`` are those whose health nobody knows."""
+
+    node: str
+    state: str
+    gpu_model: str
+    gpus: str
+    gpus_used: str
+    gpus_unhealthy: str
+    gpus_unknown: str
+    power: str
+    last_report: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU with its residents."""
+
+    node: str
+    gpu: str
+    uuid: str
+    model: str
+    health: str
+    memory: str
+    utilisation: str
+    power: str
+    residents: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One waiting job in planned order."""
+
+    pool: str
+    position: str
+    task: str
+    run: str
+    request: str
+    reason: str
+    sentence: str
+    since: str
+    waited: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """One job that holds GPUs."""
+
+    node: str
+    gpus: str
+    task: str
+    run: str
+    state: str
+    with_tasks: str
+    units: str
+    since: str
+    token: str
+    job: str
+
+
+def columns(row: object) -> dict[str, str]:
+    """Return a row as the dictionary that is printed."""
+    return {item.name: getattr(row, item.name) for item in fields(row)}  # type: ignore[arg-type] # rows are dataclasses
+
+
+def pool_rows(
+    view: LedgerView, pools: Sequence[PoolSettings], airflow_pools: Mapping[str, AirflowPool]
+) -> list[PoolRow]:
+    """Return the Airflow pool of each GPU pool's name, then the other Airflow pools that jobs come from.
+
+    :param airflow_pools: what Airflow has; a name that is missing there is a pool that does not exist.
+    """
+    declared = {pool.name: pool for pool in pools}
+    others = sorted({record.job.pool for record in view.jobs} - set(declared))
+    rows = [_pool_row(view, name, settings, airflow_pools) for name, settings in declared.items()]
+    rows += [_pool_row(view, name, pools[0], airflow_pools) for name in others]
+    return rows
+
+
+def _pool_row(
+    view: LedgerView, name: str, settings: PoolSettings, airflow_pools: Mapping[str, AirflowPool]
+) -> PoolRow:
+    holders = {lease.job_id for lease in view.leases}
+    of_pool = [record for record in view.jobs if record.job.pool == name]
+    used = sum(record.job.pool_slots for record in of_pool if record.job.job_id in holders)
+    airflow_pool = airflow_pools.get(name)
+    limited = None if airflow_pool is None else airflow_pool.slots
+    return PoolRow(
+        pool=settings.name,
+        airflow_pool=name,
+        mode=str(settings.mode.value),
+        policy=settings.policy if settings.mode is PoolMode.SHARE else "exclusive",
+        ordering=settings.ordering,
+        slots=_slots(airflow_pool, limited),
+        used=str(used),
+        open=_slots(airflow_pool, None if limited is None else max(0, limited - used)),
+        waiting=str(sum(1 for record in of_pool if record.phase is JobPhase.WAITING)),
+        running=str(sum(1 for record in of_pool if record.job.job_id in holders)),
+        note=_pool_note(settings, airflow_pool, used),
+    )
+
+
+def _slots(airflow_pool: AirflowPool | None, slots: int | None) -> str:
+    if airflow_pool is None:
+        return UNKNOWN
+    return UNLIMITED if slots is None else str(slots)
+
+
+def _pool_note(settings: PoolSettings, airflow_pool: AirflowPool | None, used: int) -> str:
+    if settings.mode is PoolMode.OFF:
+        return "off: tasks pass through"
+    if airflow_pool is None:
+        return "does not exist in Airflow"
+    if airflow_pool.slots == 0:
+        return "closed: it has 0 slots, nothing starts"
+    if airflow_pool.slots is not None and used > airflow_pool.slots:
+        return f"closed: {used} slots in use of {airflow_pool.slots}; nothing starts until they are fewer"
+    if airflow_pool.slots is not None and used == airflow_pool.slots:
+        return "full"
+    return "observe: nothing is held" if settings.mode is PoolMode.OBSERVE else ""
+
+
+def node_rows(view: LedgerView, readings: Mapping[str, GpuReading]) -> list[NodeRow]:
+    """Return the nodes by name; a GPU counts as used while a lease names it, once for all residents."""
+    return [_node_row(node, view, readings) for node in sorted(view.nodes, key=lambda node: node.name)]
+
+
+def _node_row(node: Node, view: LedgerView, readings: Mapping[str, GpuReading]) -> NodeRow:
+    health = Counter(gpu.health for gpu in node.gpus)
+    models = Counter(gpu.model for gpu in node.gpus)
+    return NodeRow(
+        node=node.name,
+        state=node_state(node),
+        gpu_model=", ".join(sorted(models)) or UNKNOWN,
+        gpus=str(len(node.gpus)),
+        gpus_used=str(len(used_gpus(node, view.leases))),
+        gpus_unhealthy=str(health[GpuHealth.UNHEALTHY]),
+        gpus_unknown=str(health[GpuHealth.UNKNOWN]),
+        power=shown_number(power_w(node.gpus, readings), 0, "W"),
+        last_report=_age(node.last_report_s, view.now_s),
+    )
+
+
+def node_state(node: Node) -> str:
+    """Return whether new work may start there."""
+    if not node.available:
+        return "unavailable"
+    return "draining" if node.draining else "available"
+
+
+def used_gpus(node: Node, leases: Iterable[Lease]) -> set[str]:
+    """Return the UUIDs of the node's GPUs that a lease names."""
+    held = {uuid for lease in leases for uuid in lease.placement.gpu_uuids}
+    return held & {gpu.uuid for gpu in node.gpus}
+
+
+def power_w(gpus: Sequence[Gpu], readings: Mapping[str, GpuReading]) -> float | None:
+    """Return the draw of all GPUs together, ``None`` unless that of each is known."""
+    drawn = [readings[gpu.uuid].power_w if gpu.uuid in readings else None for gpu in gpus]
+    known = [value for value in drawn if value is not None]
+    return sum(known) if drawn and len(known) == len(drawn) else None
+
+
+def gpu_rows(view: LedgerView, readings: Mapping[str, GpuReading]) -> list[GpuRow]:
+    """Return every GPU in the order of node and index, with the tasks that hold it."""
+    task_of = {record.job.job_id: task_name(record.job) for record in view.jobs}
+    residents: dict[str, list[str]] = {}
+    for lease in view.leases:
+        for uuid in lease.placement.gpu_uuids:
+            residents.setdefault(uuid, []).append(task_of.get(lease.job_id, lease.job_id))
+    gpus = sorted((gpu for node in view.nodes for gpu in node.gpus), key=lambda gpu: (gpu.node, gpu.index))
+    return [_gpu_row(gpu, readings.get(gpu.uuid), residents.get(gpu.uuid, ())) for gpu in gpus]
+
+
+def _gpu_row(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str]) -> GpuRow:
+    return GpuRow(
+        node=gpu.node,
+        gpu=str(gpu.index),
+        uuid=gpu.uuid,
+        model=gpu.model,
+        health=str(gpu.health.value),
+        memory=format_memory_mib(gpu.memory_usable_mib),
+        utilisation=shown_percent(None if reading is None else reading.utilisation_pct),
+        power=shown_number(None if reading is None else reading.power_w, 0, "W"),
+        residents=", ".join(residents),
+    )
+
+
+def queue_row(explanation: Explanation, request: GpuRequest, run: str) -> QueueRow:
+    """Return one line of the queue."""
+    place, reason = explanation.place, explanation.reason
+    return QueueRow(
+        pool=explanation.pool,
+        position=UNKNOWN if place is None else str(place.position),
+        task=explanation.task,
+        run=run,
+        request=shown_request(request),
+        reason=UNKNOWN if reason is None else reason.code,
+        sentence=UNKNOWN if reason is None else reason.sentence,
+        since=shown_instant(explanation.since_s),
+        waited=shown_duration(explanation.waited_s),
+        job=explanation.job_id,
+    )
+
+
+def shown_request(request: GpuRequest) -> str:
+    """Return what a job asks for, limits that were not asked for left out."""
+    parts = [f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"]
+    if request.gpu_models:
+        parts.append(" or ".join(request.gpu_models))
+    if request.gpu_memory_mib is not None:
+        parts.append(f"{format_memory_mib(request.gpu_memory_mib)} each")
+    if request.host_memory_mib is not None:
+        parts.append(f"{format_memory_mib(request.host_memory_mib)} of host memory")
+    if request.max_stretch is not None:
+        parts.append(f"stretch <= {request.max_stretch:g}")
+    if request.deadline_s is not None:
+        parts.append(f"within {shown_duration(request.deadline_s)}")
+    if request.share is not Share.AUTO:
+        parts.append(f"share {request.share.value}")
+    return ", ".join(parts)
+
+
+def lease_rows(view: LedgerView, run_of: Mapping[str, str]) -> list[LeaseRow]:
+    """Return who holds which GPUs, in the order of node, GPUs and token."""
+    record_of = {record.job.job_id: record for record in view.jobs}
+    index_of = {gpu.uuid: gpu.index for node in view.nodes for gpu in node.gpus}
+    leases = sorted(
+        view.leases, key=lambda lease: (lease.placement.node, lease.placement.gpu_uuids, lease.token)
+    )
+    return [_lease_row(lease, leases, record_of, index_of, run_of) for lease in leases]
+
+
+def _lease_row(
+    lease: Lease,
+    leases: Sequence[Lease],
+    record_of: Mapping[str, JobRecord],
+    index_of: Mapping[str, int],
+    run_of: Mapping[str, str],
+) -> LeaseRow:
+    record = record_of.get(lease.job_id)
+    others = [
+        other.job_id for other in leases if other.placement == lease.placement and other.token != lease.token
+    ]
+    return LeaseRow(
+        node=lease.placement.node,
+        gpus=shown_gpus(lease.placement.gpu_uuids, index_of),
+        task=_task(lease.job_id, record_of),
+        run=run_of.get(lease.job_id, UNKNOWN),
+        state=str(lease.state.value),
+        with_tasks=", ".join(_task(job_id, record_of) for job_id in others) or "nobody",
+        units=UNKNOWN if record is None else shown_units(record.job.progress),
+        since=shown_instant(lease.granted_s),
+        token=str(lease.token),
+        job=lease.job_id,
+    )
+
+
+def _task(job_id: str, record_of: Mapping[str, JobRecord]) -> str:
+    return task_name(record_of[job_id].job) if job_id in record_of else f"job {job_id}"
+
+
+def shown_gpus(uuids: Iterable[str], index_of: Mapping[str, int]) -> str:
+    """Return GPUs by index, runs of them joined (``0-7``); one that is in no inventory by its UUID."""
+    known = sorted(index_of[uuid] for uuid in uuids if uuid in index_of)
+    runs: list[list[int]] = []
+    for index in known:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ", ".join([*shown, *(uuid for uuid in uuids if uuid not in index_of)])
+
+
+def shown_units(progress: Progress) -> str:
+    """Return the units done, of how many where the job has told."""
+    total = shown_count(progress.units_total)
+    return f"{shown_count(progress.units_done)} of {total}"
+
+
+def _age(at_s: float | None, now_s: float) -> str:
+    return UNKNOWN if at_s is None else f"{shown_duration(max(0.0, now_s - at_s))} ago"

@@ -1,0 +1,52 @@
+"""The document of all reasons for waiting, made from the enum so that it cannot drift from it.
+
+``python -m airflow_provider_eaco.provider.reference > docs/reference/reasons.md`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from airflow_provider_eaco.core.model.decision import Reason
+from airflow_provider_eaco.provider.explain import NOT_DECIDED, NOT_DECIDED_REMEDY
+from airflow_provider_eaco.provider.shown import UNKNOWN
+
+_HEAD = f"""\
+# Reasons
+
+<!-- Made by `python -m airflow_provider_eaco.provider.reference`; change `core.model.decision.Reason`. -->
+
+Why a task is not running yet. Of several reasons the most severe is shown first, and all are kept; this page
+lists them in that order. `airflow eaco why TASK`, `airflow eaco queue` and Airflow's audit log show the same
+code and the same sentence, with the numbers of the case in place of the names in braces. A number that nobody
+knows reads `{UNKNOWN}`.
+
+`{Reason.MISCONFIGURED.code}` and `{Reason.EXCEEDS_POOL.code}` fail the task at once,
+`{Reason.NO_SUCH_GPU.code}`
+after `[eaco] reject_after` seconds. With every other reason the task keeps waiting, without a time-out.
+
+| code | it applies when | what would change it |
+| --- | --- | --- |
+"""
+
+_TAIL = f"""
+A task that no scheduler has looked at yet has the code `{UNKNOWN}`: {NOT_DECIDED};
+{NOT_DECIDED_REMEDY}.
+"""
+
+
+def reasons_reference() -> str:
+    """Return the document: one row per reason, the most severe first."""
+    rows = [
+        f"| `{r.code}` | {_without_formats(r.sentence)} | {_without_formats(r.remedy)} |\n" for r in Reason
+    ]
+    return _HEAD + "".join(rows) + _TAIL
+
+
+def _without_formats(sentence: str) -> str:
+    return re.sub(r"\{(\w+):[^}]*\}", r"{\1}", sentence)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reasons_reference())
