@@ -15,7 +15,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-provider-eaco",
         "name": "EaCO",
-        "description": "Orders training tasks, lets them share GPUs where that saves energy, and says why they wait.",
+        "description": "Orders training tasks and lets them share GPUs where that saves energy.",
         "executors": ["airflow_provider_eaco.provider.executor.EacoExecutor"],
         "task-decorators": [
             {"name": "eaco", "class-name": "airflow_provider_eaco.provider.decorators.eaco_task"},

@@ -84,7 +84,9 @@ def gpu_request(
     return {**(executor_config or {}), CONFIG_KEY: request}
 
 
-def gpu_request_from(arguments: Mapping[str, Any], existing: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def gpu_request_from(
+    arguments: Mapping[str, Any], existing: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return :func:`gpu_request` of ``arguments`` as they stand in a rule or a decorator.
 
     :raises InvalidRequestError: as :func:`gpu_request` does, and for an argument it does not have.
@@ -110,7 +112,9 @@ def parse_executor_config(
     if config is None:
         return None
     if not isinstance(config, Mapping):
-        raise InvalidRequestError("executor_config", f"{_shown(config)} must be a dict, as gpu_request() returns")
+        raise InvalidRequestError(
+            "executor_config", f"{_shown(config)} must be a dict, as gpu_request() returns"
+        )
     if CONFIG_KEY not in config:
         return None
     written = config[CONFIG_KEY]
@@ -137,7 +141,9 @@ def parse_executor_config(
 def _refuse_unknown(arguments: Mapping[Any, Any]) -> None:
     for name in arguments:
         if name not in ARGUMENTS:
-            raise InvalidRequestError(str(name), f"is not an argument of a GPU request; use {', '.join(ARGUMENTS)}")
+            raise InvalidRequestError(
+                str(name), f"is not an argument of a GPU request; use {', '.join(ARGUMENTS)}"
+            )
 
 
 def _checked(written: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +168,9 @@ def _checked(written: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_gpus(value: object, argument: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_GPUS:
-        raise InvalidRequestError(argument, f"{_shown(value)} must be a whole number from 0 to {MAX_GPUS}, all on one node")
+        raise InvalidRequestError(
+            argument, f"{_shown(value)} must be a whole number from 0 to {MAX_GPUS}, all on one node"
+        )
     return value
 
 
@@ -174,10 +182,14 @@ def _check_memory(value: object, argument: str) -> str:
 def _check_models(value: object, argument: str) -> list[str]:
     models = [value] if isinstance(value, str) else value
     if not isinstance(models, list | tuple) or not models:
-        raise InvalidRequestError(argument, f"{_shown(value)} must be a GPU model or a list of models, best first")
+        raise InvalidRequestError(
+            argument, f"{_shown(value)} must be a GPU model or a list of models, best first"
+        )
     for model in models:
         if not isinstance(model, str) or not model.strip():
-            raise InvalidRequestError(argument, f"{_shown(model)} is not the name of a GPU model, such as 'V100'")
+            raise InvalidRequestError(
+                argument, f"{_shown(model)} is not the name of a GPU model, such as 'V100'"
+            )
     return [model.strip() for model in models]
 
 
@@ -191,7 +203,9 @@ def _check_profile(value: object, argument: str) -> str:
 
 def _check_params(value: object, argument: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InvalidRequestError(argument, f"{_shown(value)} must be a dict of named JSON values, such as {{'batch': 64}}")
+        raise InvalidRequestError(
+            argument, f"{_shown(value)} must be a dict of named JSON values, such as {{'batch': 64}}"
+        )
     try:
         copied = json.loads(json.dumps(dict(value), allow_nan=False, sort_keys=True))
     except (TypeError, ValueError, RecursionError) as error:
@@ -223,7 +237,8 @@ def _check_share(value: object, argument: str) -> str:
 def _refuse_lost_objects(value: object, argument: str) -> None:
     if isinstance(value, str) and _LOST_OBJECT.fullmatch(value):
         raise InvalidRequestError(
-            argument, f"{_shown(value)} is what is left of an object that Airflow could not store; use JSON values"
+            argument,
+            f"{_shown(value)} is what is left of an object that Airflow could not store; use JSON values",
         )
     if isinstance(value, Mapping):
         for inner in value.values():

@@ -1,6 +1,182 @@
 """Rules of the configuration that give GPU requests to tasks whose DAGs name none.
 
-Airflow loads this module through the entry point group ``airflow.policy``.
+Airflow loads this module through the entry point group ``airflow.policy`` and calls :func:`task_policy` for
+every task after its DAG was parsed. ``[eaco] rules`` is a JSON list; of each rule, ``match`` names shell
+patterns that must all fit, ``request`` holds the arguments of :func:`~airflow_provider_eaco.gpu_request`, and
+``pool`` (optional) moves the task to that Airflow pool. The first rule that fits is the one that counts.
+
+Nothing here stops a DAG from being parsed. A rule that cannot be read is logged once and ignored. A rule
+whose request is wrong still counts where it fits: the task is left without GPUs, and a warning says so.
 """
 
 from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from airflow.policies import hookimpl
+
+from airflow_provider_eaco.core.model.errors import InvalidRequestError, InvalidSettingError
+from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
+from airflow_provider_eaco.provider.request import CONFIG_KEY, gpu_request_from, has_request
+from airflow_provider_eaco.provider.routing import Route, configured_route, names_ours
+
+log = logging.getLogger(__name__)
+
+SETTING = "[eaco] rules"
+MATCHES = ("pool", "queue", "dag_id", "task_id", "tag", "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: ``request`` is what goes into ``executor_config``, or ``problem`` says why there is none."""
+
+    number: int
+    match: Mapping[str, tuple[str, ...]]
+    request: Mapping[str, Any] | None = None
+    pool: str | None = None
+    problem: str | None = None
+
+    def fits(self, facts: Mapping[str, Iterable[str]]) -> bool:
+        """Tell whether every named match fits one of the task's values for it."""
+        return all(
+            any(fnmatchcase(value, pattern) for value in facts[name] for pattern in patterns)
+            for name, patterns in self.match.items()
+        )
+
+
+@hookimpl
+def task_policy(task: Any) -> None:
+    """Give the task the request of the first rule that fits, unless it has one or another executor."""
+    try:
+        _apply(task)
+    except Exception:
+        log.exception("The rules could not be applied to %s; it stays as its DAG says", task.task_id)
+
+
+def _apply(task: Any) -> None:
+    from airflow.sdk.configuration import conf
+
+    rules = configured_rules(conf.get(SECTION, "rules", fallback=DEFAULTS["rules"]))
+    if not rules or has_request(task.executor_config) or _maps_executor_config(task):
+        return
+    route = configured_route()
+    if route is None or (task.executor and not names_ours(task.executor)):
+        return
+    facts = _facts(task)
+    rule = next((rule for rule in rules if rule.fits(facts)), None)
+    if rule is None:
+        return
+    if rule.request is None:
+        _warn_once(
+            f"{task.dag_id}.{task.task_id} gets no GPUs: rule {rule.number} of {SETTING}: {rule.problem}"
+        )
+        return
+    _write(task, rule, route)
+
+
+def _write(task: Any, rule: Rule, route: Route) -> None:
+    changes: dict[str, Any] = {
+        "executor_config": {**(task.executor_config or {}), CONFIG_KEY: dict(rule.request or {})}
+    }
+    if not task.executor and route.executor:
+        changes["executor"] = route.executor
+    if rule.pool:
+        changes["pool"] = rule.pool
+    # A mapped task keeps the arguments of its operators-to-be, and has no setter for some of them.
+    partial = getattr(task, "partial_kwargs", None)
+    if partial is not None:
+        partial.update(changes)
+        return
+    for name, value in changes.items():
+        setattr(task, name, value)
+
+
+def _maps_executor_config(task: Any) -> bool:
+    """Tell whether each mapped instance brings a config of its own, which may not be given twice."""
+    mapped = getattr(getattr(task, "expand_input", None), "value", None)
+    listed = [mapped] if isinstance(mapped, Mapping) else mapped
+    return isinstance(listed, list | tuple) and any("executor_config" in each for each in listed)
+
+
+def _facts(task: Any) -> dict[str, set[str]]:
+    operator = getattr(task, "operator_class", None) or type(task)
+    path = f"{operator.__module__}.{operator.__qualname__}" if isinstance(operator, type) else ""
+    dag = getattr(task, "dag", None)
+    return {
+        "pool": {str(task.pool)},
+        "queue": {str(task.queue)},
+        "dag_id": {task.dag_id},
+        "task_id": {task.task_id},
+        "tag": set(getattr(dag, "tags", None) or ()),
+        "operator": {task.task_type, str(getattr(task, "operator_name", task.task_type)), path},
+    }
+
+
+@lru_cache(maxsize=4)
+def configured_rules(text: str) -> tuple[Rule, ...]:
+    """Return the rules in the text of ``[eaco] rules``; what cannot be read is logged once and left out."""
+    if not text.strip():
+        return ()
+    try:
+        written = json.loads(text)
+    except ValueError as error:
+        log.error("%s: not JSON, no rule applies: %s", SETTING, error)  # noqa: TRY400 - its place is in the text
+        return ()
+    if not isinstance(written, list):
+        log.error("%s: must be a JSON list of rules, no rule applies", SETTING)
+        return ()
+    rules = []
+    for number, entry in enumerate(written, start=1):
+        try:
+            rules.append(read_rule(number, entry))
+        except InvalidSettingError as error:
+            log.error("%s; this rule is ignored", error)  # noqa: TRY400 - a slip in the settings, not in the code
+    return tuple(rules)
+
+
+def read_rule(number: int, entry: object) -> Rule:
+    """Return the rule that ``entry`` describes, the ``number``-th of the list.
+
+    :raises InvalidSettingError: if nobody could tell which tasks it means.
+    """
+    setting = f"{SETTING}, rule {number}"
+    if not isinstance(entry, dict) or not entry.keys() <= {"match", "request", "pool"}:
+        raise InvalidSettingError(setting, "must be an object with match, request and, if wanted, pool")
+    match = _read_match(setting, entry.get("match"))
+    pool = entry.get("pool")
+    if pool is not None and (not isinstance(pool, str) or not pool):
+        raise InvalidSettingError(setting, f"pool is {pool!r}, must be the name of an Airflow pool")
+    request = entry.get("request")
+    if not isinstance(request, dict):
+        return Rule(number, match, problem=f"request is {request!r}, must be an object such as {{'gpus': 1}}")
+    try:
+        return Rule(number, match, gpu_request_from(request)[CONFIG_KEY], pool)
+    except InvalidRequestError as error:
+        return Rule(number, match, problem=str(error))
+
+
+def _read_match(setting: str, written: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(written, dict) or not written or not written.keys() <= set(MATCHES):
+        raise InvalidSettingError(
+            setting, f"match must name at least one of {', '.join(MATCHES)}, and no other"
+        )
+    match = {}
+    for name, patterns in written.items():
+        listed = [patterns] if isinstance(patterns, str) else patterns
+        if not isinstance(listed, list) or not listed or not all(isinstance(each, str) for each in listed):
+            raise InvalidSettingError(
+                setting, f"{name} is {patterns!r}, must be a shell pattern or a list of them"
+            )
+        match[name] = tuple(listed)
+    return match
+
+
+@lru_cache(maxsize=4096)
+def _warn_once(text: str) -> None:
+    log.warning(text)

@@ -1,0 +1,149 @@
+"""``training_run``: the loop of a training, told to the executor unit by unit and able to give way.
+
+Loaded by training code, so it imports nothing of Airflow unless Airflow is what runs it. Where the units go
+is a :class:`~airflow_provider_eaco.provider.unit_channel.UnitChannel`: Airflow's task state store in the
+process that holds the task, that process's socket in its children, and nowhere outside Airflow.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from airflow_provider_eaco.provider.report_socket import SOCKET_VARIABLE, ReportServer, SocketChannel
+from airflow_provider_eaco.provider.unit_channel import PlainChannel, TaskChannel, UnitChannel
+
+log = logging.getLogger(__name__)
+
+# Processes with an open run of a task, and task tries whose run ended here. A fork has an id of its own.
+_open_in: set[int] = set()
+_ended: set[tuple[int, str]] = set()
+
+
+def training_run(epochs: int | None = None, *, unit: str = "epoch") -> TrainingRun:
+    """Return the run of this task's training, to be used in a ``with`` statement.
+
+    In a task that EacoExecutor runs, epochs are reported, co-allocations are judged by them, and the task may
+    be asked to give its GPUs up after :meth:`TrainingRun.report` with a checkpoint. A retry goes on from the
+    last checkpoint; a cleared task starts from nothing. Outside Airflow it is a plain loop.
+
+    :param epochs: how many units the training has in all; ``None`` if nobody knows, then it goes on until the
+        loop is left.
+    :param unit: what is counted: ``epoch``, or for example ``step``, ``tree`` or ``minute``. One report
+        costs about 0.1 s in a task: choose units of seconds or more.
+    :raises ValueError: if ``epochs`` is not a whole number of at least 1.
+    """
+    if epochs is not None and (isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1):
+        raise ValueError(f"epochs: {epochs!r} must be a whole number of at least 1, or None")
+    if not isinstance(unit, str) or not unit.strip():
+        raise ValueError(f"unit: {unit!r} must be the name of what is counted, such as 'epoch'")
+    return TrainingRun(epochs, unit.strip())
+
+
+class TrainingRun:
+    """One training from its start or checkpoint to its end; see :func:`training_run`."""
+
+    def __init__(self, units_total: int | None, unit: str) -> None:
+        self._units_total = units_total
+        self._unit = unit
+        self._channel: UnitChannel = PlainChannel()
+        self._server: ReportServer | None = None
+        self._begun = False
+        #: Where the state to go on from was saved; ``None`` at the first try.
+        self.checkpoint: str | None = None
+        #: How many units are done, those of earlier starts included.
+        self.units_done = 0
+        #: The metrics of the last report.
+        self.metrics: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        if os.getpid() in _open_in:
+            raise RuntimeError("a training_run is open in this process already; one cannot hold another")
+        self._channel = _find_channel(self._unit, self._units_total)
+        if isinstance(self._channel, TaskChannel) and (os.getpid(), self._channel.identity) in _ended:
+            raise RuntimeError(
+                "this task already had a training_run; put the second training into its own task"
+            )
+        state = self._channel.start()
+        self.units_done, self.checkpoint = state.units_done, state.checkpoint
+        if isinstance(self._channel, TaskChannel):
+            _open_in.add(os.getpid())
+            self._server = ReportServer.open(self._channel)
+        if self.units_done:
+            log.info("Going on after %s %d from %s", self._unit, self.units_done, self.checkpoint)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _open_in.discard(os.getpid())
+        if self._server is not None:
+            self._server.close()
+        if kind is None or issubclass(kind, Exception):
+            # A child process gave way: what its parent met since then is only the consequence.
+            self._channel.leave_if_yielded()
+        if kind is None:
+            self.units_done = self._channel.finish(self.units_done)
+            if isinstance(self._channel, TaskChannel):
+                _ended.add((os.getpid(), self._channel.identity))
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the index of each unit that is still to be done, from where the last start stopped.
+
+        A unit that the loop's body did not report is reported when the next one is asked for.
+        """
+        while self._units_total is None or self.units_done < self._units_total:
+            index = self.units_done
+            self._begin()
+            yield index
+            if self.units_done == index:
+                self.report()
+
+    units = epochs
+
+    def report(
+        self, *, loss: float | None = None, checkpoint: str | os.PathLike[str] | None = None, **metrics: Any
+    ) -> None:
+        """Tell that the present unit is done; call it last in the loop's body.
+
+        On a simulated node it returns when the device has done the unit's work, on a real one at once. If the
+        executor asks for the GPUs and a checkpoint is given, it does not return: the task leaves by
+        reschedule and comes back with the same try number.
+
+        :param loss: shown in the task's log, like every other metric.
+        :param checkpoint: where the state after this unit **has been saved**, readable wherever the task may
+            run next.
+        """
+        self.metrics = {**({} if loss is None else {"loss": loss}), **metrics}
+        self._begin()
+        self._begun = False
+        self.units_done += 1
+        saved = None if checkpoint is None else os.fspath(checkpoint)
+        if saved is not None:
+            self.checkpoint = saved
+        total = "?" if self._units_total is None else self._units_total
+        shown = ", ".join(f"{name}={_shown(value)}" for name, value in self.metrics.items())
+        log.info("%s %d/%s done%s", self._unit, self.units_done, total, f": {shown}" if shown else "")
+        self._channel.complete(self.units_done - 1, saved)
+        self._channel.leave_if_yielded()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._channel.begin(self.units_done)
+
+
+def _find_channel(unit: str, units_total: int | None) -> UnitChannel:
+    address = os.environ.get(SOCKET_VARIABLE)
+    if address:
+        channel = SocketChannel.connect(address, unit, units_total)
+        if channel is not None:
+            return channel
+    return TaskChannel.of_current_task(unit, units_total) or PlainChannel()
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
