@@ -1,1 +1,1 @@
-"""Starting and ending process groups."""
+"""Starting and ending process groups. :mod:`.local` is the dispatcher of this machine."""
