@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
@@ -171,6 +172,44 @@ class Occupant:
     family: str
     placement: Placement
     memory_mib: int | None
+
+
+class EnergyMethod(StrEnum):
+    """How an amount of energy was found: from the device's energy counter, from the device model of a
+    simulated node, by integrating power samples, or not at all.
+    """
+
+    COUNTER = "counter"
+    MODEL = "model"
+    INTEGRATED = "integrated"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyPart:
+    """What one task try took of one GPU for ``seconds`` of device time.
+
+    ``energy_j`` is ``None`` for a time that could not be measured; ``partial`` says that more was used than
+    is counted here (a counter was lost, a sample was missing).
+    """
+
+    job_id: str
+    token: int
+    gpu_uuid: str
+    energy_j: float | None
+    seconds: float
+    method: EnergyMethod
+    partial: bool = False
+
+
+class EnergyLog(Protocol):
+    """The energy of each task try on each of its GPUs. Parts of one GPU's residents add up to the GPU."""
+
+    def add(self, part: EnergyPart) -> None:
+        """Add the part to what is stored for its job, token and GPU.
+
+        One part without a measured energy, or a partial one, marks the sum as partial for good.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from airflow_provider_eaco.telemetry.device_model import DeviceModel, UnitState
-from airflow_provider_eaco.telemetry.state_file import StateFile
+from airflow_provider_eaco.telemetry.device_model import DeviceModel
+from airflow_provider_eaco.telemetry.residents import UnitState
+from airflow_provider_eaco.telemetry.state_file import StateBusyError, StateFile
 
 STATE_VARIABLE = "EACO_SIMULATED_STATE"
 JOB_VARIABLE = "EACO_JOB_ID"
@@ -90,8 +91,13 @@ class SimulatedDevice:
         self._share_left = 1.0
         self._lost_elapsed_s = 0.0
         self._seen_elapsed_s = 0.0
-        with self._file.change(self._clock()) as model:
-            self._begin(model)
+        try:
+            with self._file.change(self._clock()) as model:
+                if model is not None:
+                    self._begin(model)
+        except (StateBusyError, OSError) as error:
+            # wait_unit() begins it then.
+            log.warning("simulated state cannot be changed now: error=%s", error)
 
     def wait_unit(self) -> float | None:
         """Return, once the device has done the unit that was begun, its device time in (simulated) seconds.
@@ -111,7 +117,9 @@ class SimulatedDevice:
             if unit is None:
                 unknown_since_s = now_s if unknown_since_s is None else unknown_since_s
                 if now_s - unknown_since_s >= self._patience_s:
-                    log.warning("simulated node does not know the job: job_id=%s token=%s", self._job_id, self._token)
+                    log.warning(
+                        "simulated node does not know the job: job_id=%s token=%s", self._job_id, self._token
+                    )
                     self._units = 0.0
                     return None
                 self._sleep(_HELD_POLL_S)
@@ -121,3 +129,44 @@ class SimulatedDevice:
                 self._units = 0.0
                 return self._lost_elapsed_s + unit.elapsed_s
             self._sleep(_pause_s(unit))
+
+    def _begin(self, model: DeviceModel) -> None:
+        model.begin_unit((self._job_id, self._token), self._unit, self._units, self._share_left)
+
+    def _look(self, now_s: float) -> UnitState | None:
+        """Return how far the unit is; takes the lock only where the model has to be told something."""
+        key = self._job_id, self._token
+        model = self._file.load()
+        if model is None:
+            return None
+        model.advance(now_s)
+        unit = model.unit_state(key)
+        if unit is not None and (unit.unit != self._unit or not (unit.waiting or unit.done)):
+            unit = self._tell(now_s)
+        if unit is not None:
+            self._share_left, self._seen_elapsed_s = unit.share_left, unit.elapsed_s
+        return unit
+
+    def _tell(self, now_s: float) -> UnitState | None:
+        key = self._job_id, self._token
+        try:
+            with self._file.change(now_s) as model:
+                if model is None:
+                    return None
+                unit = model.unit_state(key)
+                if unit is not None and unit.unit != self._unit:
+                    # The state began anew, or the job was declared only after the unit began: what the old
+                    # state had done of it stays done.
+                    self._lost_elapsed_s += self._seen_elapsed_s
+                    self._seen_elapsed_s = 0.0
+                    self._begin(model)
+                model.wait_unit(key)
+                return model.unit_state(key)
+        except (StateBusyError, OSError) as error:
+            log.warning("simulated state cannot be changed now: error=%s", error)
+            return None
+
+
+def _pause_s(unit: UnitState) -> float:
+    shortest_s = _HELD_POLL_S if unit.held else _SHORTEST_POLL_S
+    return min(max(unit.wall_left_s, shortest_s), _LONGEST_POLL_S)

@@ -1,0 +1,146 @@
+"""Who is on simulated GPUs: residents with their unit of work and their account, and the sets they form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from airflow_provider_eaco.core.ports import Occupant
+
+ResidentKey = tuple[str, int]
+Place = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """One simulated machine. ``memory_mib`` is that of each GPU, ``idle_w`` the draw of a GPU nobody is on
+    with its share of the host.
+    """
+
+    name: str
+    gpu_uuids: tuple[str, ...]
+    gpu_model: str
+    memory_mib: int
+    idle_w: float
+    host_memory_mib: int | None = None
+
+
+@dataclass(slots=True)
+class Resident:
+    """One job on its GPUs, with its unit of work and its account.
+
+    ``unit`` is the number the client gave to the unit it began (0: none yet). ``work_left_s`` and
+    ``unit_work_s`` are solo seconds. ``hold_until_s`` is the wall instant after which it holds the clock no
+    more. ``power_w`` is its part of the draw of its GPUs.
+    """
+
+    job_id: str
+    token: int
+    family: str
+    node: str
+    gpu_uuids: tuple[str, ...]
+    memory_mib: int | None
+    hold_until_s: float
+    segment_start_s: float
+    unit_s: float = 0.0
+    rate: float = 1.0
+    power_w: float = 0.0
+    unit: int = 0
+    unit_work_s: float = 0.0
+    work_left_s: float = 0.0
+    unit_elapsed_s: float = 0.0
+    done: bool = False
+    waiting: bool = False
+    run_s: float = 0.0
+    work_s: float = 0.0
+    energy_j: float = 0.0
+    segment_work_s: float = 0.0
+    segment_energy_j: float = 0.0
+    units_done: int = 0
+    unit_times_s: list[float] = field(default_factory=list)
+
+    @property
+    def key(self) -> ResidentKey:
+        return self.job_id, self.token
+
+    @property
+    def working(self) -> bool:
+        return self.unit > 0 and not self.done
+
+    def holds(self, wall_s: float) -> bool:
+        """Tell whether the clock has to stand still for it at this wall instant."""
+        return not self.waiting and self.hold_until_s > wall_s
+
+    def move_on(self, step_s: float) -> None:
+        """Count ``step_s`` simulated seconds of its stay: energy, and work where a unit was begun."""
+        energy_j = self.power_w * step_s
+        self.run_s += step_s
+        self.energy_j += energy_j
+        self.segment_energy_j += energy_j
+        if self.working:
+            work_s = min(self.work_left_s, step_s * self.rate)
+            self.work_left_s -= work_s
+            self.unit_elapsed_s += step_s
+            self.work_s += work_s
+            self.segment_work_s += work_s
+
+
+@dataclass(slots=True)
+class ResidentSet:
+    """GPUs of one node held by the same residents. ``power_w`` and ``utilisation_pct`` are the truth of the
+    set; power covers all of its GPUs.
+    """
+
+    node: str
+    gpu_uuids: tuple[str, ...]
+    members: tuple[ResidentKey, ...]
+    power_w: float
+    utilisation_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """How far a resident's unit is. ``wall_left_s`` is the time to its end if nothing changes and nobody
+    holds the clock; ``held`` tells whether somebody does now.
+    """
+
+    unit: int
+    done: bool
+    waiting: bool
+    elapsed_s: float
+    share_left: float
+    wall_left_s: float
+    held: bool
+
+
+def split_power(power_w: float, idle_w: float, utilisation_pct: Sequence[float]) -> list[float]:
+    """Return each resident's part of the draw: of the idle part equal ones, of what is above it in the
+    proportion of the solo utilisations (equal ones where none is above 0). The parts add up to ``power_w``.
+    """
+    count = len(utilisation_pct)
+    base_w = min(power_w, idle_w) / count
+    dynamic_w = max(0.0, power_w - idle_w)
+    total_pct = sum(utilisation_pct)
+    weights = [pct / total_pct for pct in utilisation_pct] if total_pct > 0 else [1 / count] * count
+    parts_w = [base_w + dynamic_w * weight for weight in weights]
+    parts_w[-1] = power_w - sum(parts_w[:-1])
+    return parts_w
+
+
+def group_by_place(occupants: Sequence[Occupant]) -> list[tuple[Place, list[Occupant]]]:
+    """Return the occupants by the GPUs they hold, within a set in the order of their tokens.
+
+    :raises ValueError: if two sets share a part of their GPUs only.
+    """
+    groups: dict[Place, list[Occupant]] = {}
+    owner: dict[str, Place] = {}
+    once = {(occupant.token, occupant.job_id): occupant for occupant in occupants}
+    for _, occupant in sorted(once.items()):
+        place = occupant.placement.node, tuple(sorted(occupant.placement.gpu_uuids))
+        for uuid in place[1]:
+            if owner.setdefault(uuid, place) != place:
+                raise ValueError(
+                    f"occupants: {uuid} is in two different sets of GPUs; sets never overlap partly"
+                )
+        groups.setdefault(place, []).append(occupant)
+    return list(groups.items())
