@@ -83,7 +83,7 @@ def read_profiles(text: str, file_format: str, name: str, now_s: float) -> tuple
 
 def write_profiles(book: ProfileBook, file_format: str) -> str:
     """Return all profiles of the book as the text of a file that :func:`read_profiles` reads."""
-    rows = [_cells_of(profile) for profile in _in_order(book)]
+    rows = [_cells_of(profile) for profile in profiles_in_order(book)]
     if file_format == "json":
         return json.dumps([_json_row(row) for row in rows], indent=2, ensure_ascii=False) + "\n"
     out = io.StringIO()
@@ -93,7 +93,8 @@ def write_profiles(book: ProfileBook, file_format: str) -> str:
     return out.getvalue()
 
 
-def _in_order(book: ProfileBook) -> Iterable[Profile]:
+def profiles_in_order(book: ProfileBook) -> list[Profile]:
+    """Return solo profiles first, then sets by size; each group by GPU model, count and names."""
     profiles: list[Profile] = [*book.solo.values(), *book.coallocation.values()]
     return sorted(profiles, key=lambda p: (len(p.key.families), p.gpu_model, p.gpu_count, p.key.families))
 

@@ -1,0 +1,176 @@
+"""Rows: numbers that add up, never negative, and unknown where nobody knows (I4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress, Share
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
+from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
+from airflow_provider_eaco.core.model.profile import CoallocationProfile, SoloProfile, family_set
+from airflow_provider_eaco.core.model.snapshot import AirflowPool
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.provider.cli.profile_rows import profile_details, profile_rows
+from airflow_provider_eaco.provider.cli.rows import (
+    columns,
+    gpu_rows,
+    lease_rows,
+    node_rows,
+    pool_rows,
+    shown_gpus,
+    shown_request,
+)
+
+NOW_S = 1000.0
+POOL = PoolSettings()
+
+
+def gpus(node: str, count: int, health: GpuHealth = GpuHealth.HEALTHY) -> tuple[Gpu, ...]:
+    return tuple(Gpu(f"{node}-g{n}", node, n, "V100", 16384, 450, health) for n in range(count))
+
+
+def job(name: str, pool: str = "eaco", pool_slots: int = 1) -> Job:
+    return Job(name, GpuRequest(1, "f"), pool, 0.0, OrderKey(0.0, "d", name, -1, name), pool_slots=pool_slots)
+
+
+def view(
+    *records: JobRecord,
+    leases: tuple[Lease, ...] = (),
+    nodes: tuple[Node, ...] = (Node("n1", gpus("n1", 2)),),
+) -> LedgerView:
+    return LedgerView(NOW_S, nodes, records, leases)
+
+
+def lease(job_id: str, *uuids: str, token: int = 1) -> Lease:
+    return Lease(token, job_id, Placement("n1", uuids), LeaseState.TRIAL, 2, 900.0)
+
+
+def running(name: str, **job_settings: object) -> JobRecord:
+    return JobRecord(job(name, **job_settings), JobPhase.RUNNING, "s")  # type: ignore[arg-type] # as named
+
+
+WAITING = JobRecord(job("w"), JobPhase.WAITING, "s")
+
+
+@pytest.mark.parametrize(
+    ("airflow_pool", "mode", "slots", "open_slots", "note"),
+    [
+        pytest.param(AirflowPool(4), PoolMode.SHARE, "4", "2", "", id="room"),
+        pytest.param(AirflowPool(2), PoolMode.SHARE, "2", "0", "full", id="full"),
+        pytest.param(AirflowPool(1), PoolMode.SHARE, "1", "0", "closed: 2 slots in use of 1", id="shrunk"),
+        pytest.param(AirflowPool(0), PoolMode.SHARE, "0", "0", "closed: it has 0 slots", id="zero"),
+        pytest.param(AirflowPool(None), PoolMode.SHARE, "unlimited", "unlimited", "", id="unlimited"),
+        pytest.param(None, PoolMode.SHARE, "unknown", "unknown", "does not exist in Airflow", id="missing"),
+        pytest.param(AirflowPool(4), PoolMode.OFF, "4", "2", "off: tasks pass through", id="off"),
+        pytest.param(AirflowPool(4), PoolMode.OBSERVE, "4", "2", "observe: nothing is held", id="observe"),
+    ],
+)
+def test_c11_open_slots_are_never_negative(
+    airflow_pool: AirflowPool | None, mode: PoolMode, slots: str, open_slots: str, note: str
+) -> None:
+    """A pool shrunk below its use shows 0 open slots and says that it is closed; -1 slots are unlimited."""
+    stored = view(WAITING, running("a", pool_slots=2), leases=(lease("a", "n1-g0"),))
+    known = {} if airflow_pool is None else {"eaco": airflow_pool}
+    (row,) = pool_rows(stored, [replace(POOL, mode=mode)], known)
+    assert (row.slots, row.used, row.open, row.waiting, row.running) == (slots, "2", open_slots, "1", "1")
+    assert row.note.startswith(note)
+    assert bool(row.note) == bool(note)
+
+
+def test_c10_an_airflow_pool_that_jobs_come_from_has_a_row_of_its_own() -> None:
+    """Jobs of an Airflow pool that is not declared are counted under its name, also if it does not exist."""
+    stored = view(WAITING, JobRecord(job("x", pool="misspelt"), JobPhase.WAITING, "s"))
+    first, second = pool_rows(stored, [POOL], {"eaco": AirflowPool(1)})
+    assert (first.airflow_pool, first.waiting) == ("eaco", "1")
+    assert (second.pool, second.airflow_pool, second.waiting) == ("eaco", "misspelt", "1")
+    assert second.note == "does not exist in Airflow"
+
+
+def test_a_shared_gpu_is_used_once() -> None:
+    """Used GPUs are never more than there are, however many jobs share one, and lost ones do not count."""
+    leases = (lease("a", "n1-g0"), lease("b", "n1-g0", token=2), lease("c", "gone", token=3))
+    (row,) = node_rows(view(leases=leases), {})
+    assert (row.gpus, row.gpus_used, row.gpus_unhealthy, row.gpus_unknown) == ("2", "1", "0", "0")
+
+
+def test_the_power_of_a_node_is_unknown_unless_all_of_it_is_known() -> None:
+    """A sum over some of the GPUs is not shown as the node's."""
+    readings = {"n1-g0": GpuReading("n1-g0", NOW_S, power_w=70.0)}
+    assert node_rows(view(), readings)[0].power == "unknown"
+    readings["n1-g1"] = GpuReading("n1-g1", NOW_S, power_w=80.0)
+    assert node_rows(view(), readings)[0].power == "150 W"
+
+
+@pytest.mark.parametrize(
+    ("node", "state"),
+    [
+        (Node("n", ()), "available"),
+        (Node("n", (), draining=True), "draining"),
+        (Node("n", (), draining=True, available=False), "unavailable"),
+    ],
+)
+def test_a_node_says_whether_new_work_may_start(node: Node, state: str) -> None:
+    """The most severe state is the one that is shown; a node that never reported has no age."""
+    (row,) = node_rows(view(nodes=(node,)), {})
+    assert (row.state, row.gpu_model, row.power, row.last_report) == (state, "unknown", "unknown", "unknown")
+
+
+def test_an_impossible_reading_is_unknown() -> None:
+    """A meter that says more than 100 per cent or less than nothing is not believed."""
+    readings = {"n1-g0": GpuReading("n1-g0", NOW_S, utilisation_pct=101.0, power_w=-3.0)}
+    first = gpu_rows(view(), readings)[0]
+    assert (first.utilisation, first.power, first.memory) == ("unknown", "unknown", "15934 MiB")
+
+
+def test_a_lease_names_its_co_residents() -> None:
+    """Each holder is shown with those who hold the same GPUs, by task; a job that is gone by its id."""
+    progressed = replace(running("a"), job=replace(job("a"), progress=Progress(3, 10)))
+    leases = (lease("a", "n1-g0", "n1-g1"), lease("gone", "n1-g0", "n1-g1", token=2))
+    first, second = lease_rows(view(progressed, leases=leases), {"a": "run1"})
+    assert (first.task, first.run, first.with_tasks, first.units) == ("d.a", "run1", "job gone", "3 of 10")
+    assert (first.gpus, first.state) == ("0-1", "trial")
+    assert (second.task, second.run, second.with_tasks, second.units) == (
+        "job gone",
+        "unknown",
+        "d.a",
+        "unknown",
+    )
+
+
+def test_gpus_are_shown_as_runs() -> None:
+    """Neighbouring indices are joined; a GPU that is in no inventory is shown by its UUID."""
+    assert shown_gpus(["a", "b", "c", "d", "x"], {"a": 0, "b": 1, "c": 2, "d": 5}) == "0-2, 5, x"
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (GpuRequest(1, "f", max_stretch=None), "1 GPU"),
+        (GpuRequest(2, "f", gpu_memory_mib=10240), "2 GPUs, 10240 MiB each, stretch <= 1.1"),
+        (
+            GpuRequest(1, "f", None, ("A", "B"), 512, None, 3600.0, Share.NEVER),
+            "1 GPU, A or B, 512 MiB of host memory, within 1 h, share never",
+        ),
+    ],
+)
+def test_c39_a_request_is_shown_in_mib(request_: GpuRequest, text: str) -> None:
+    """What was asked is shown with its units, memory in MiB; what was not asked is left out."""
+    assert shown_request(request_) == text
+
+
+def test_c61_a_profile_shows_its_age_and_source() -> None:
+    """Age, source and staleness of a profile are shown; unknown numbers are unknown."""
+    solo = SoloProfile("f", "V100", 1, unit_s=2.0, updated_s=NOW_S - 7200, stale=True)
+    pair = CoallocationProfile(family_set(("f", "g")), "V100", 1, {"f": 1.25, "g": 1.0})
+    first, second = profile_rows([solo, pair], NOW_S)
+    assert (first.age, first.source, first.pace) == ("2 h", "measured, stale", "2.00 s per unit")
+    assert (second.age, second.pace, second.power) == ("unknown", "f x 1.250, g x 1.000", "unknown")
+    details = profile_details(pair, NOW_S)
+    assert (details.memory_peak, details.undone, details.reference) == ("-", "0", "unknown")
+    assert list(columns(first)) == [
+        "families", "gpu_model", "gpus", "pace", "power", "utilisation", "samples", "source", "age",
+    ]  # fmt: skip

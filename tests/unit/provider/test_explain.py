@@ -1,0 +1,110 @@
+"""The explanation of a job: the stored sentence, since when, its place, and what would change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.decision import (
+    AdmissionDecision,
+    Finding,
+    Reason,
+    Verdict,
+    hold,
+    reject,
+)
+from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey
+from airflow_provider_eaco.core.ports import JobRecord
+from airflow_provider_eaco.provider.explain import (
+    NOT_DECIDED,
+    Event,
+    Place,
+    StandingDecision,
+    explain,
+    in_words,
+    task_name,
+)
+from airflow_provider_eaco.provider.reference import reasons_reference
+
+NOW_S = 1_800_000_600.0
+QUEUED_S = 1_800_000_000.0
+MEMORY = Finding(Reason.MEMORY_WOULD_OVERFLOW, {"needed_mib": 9000, "free_mib": 4000, "usable_mib": 16000})
+FULL = Finding(Reason.WAITING_FOR_GPU, {"wanted": 8, "free": 0, "sharing": "no"})
+
+
+def record(
+    phase: JobPhase = JobPhase.WAITING, *, map_index: int = -1, started_s: float | None = None
+) -> JobRecord:
+    job = Job("j1", GpuRequest(8, "vgg"), "eaco", QUEUED_S, OrderKey(0.0, "d", "t", map_index, "j1"))
+    return JobRecord(job, phase, "scheduler-1", started_s=started_s)
+
+
+def test_a_waiting_job_has_its_most_severe_reason_first_and_keeps_the_others() -> None:
+    """The stored order of findings is shown: one reason, since when, where in the queue, and all others."""
+    told = explain(record(), StandingDecision(hold(FULL, MEMORY), QUEUED_S + 60), Place(3, 17), NOW_S)
+    assert told.reason is not None
+    assert (told.reason.code, told.reason.sentence) == (MEMORY.reason.code, MEMORY.text)
+    assert told.reason.remedy == MEMORY.reason.remedy
+    assert [other.sentence for other in told.also] == [FULL.text]
+    assert (told.since_s, told.place, told.waited_s) == (QUEUED_S + 60, Place(3, 17), 600.0)
+    words = "\n".join(in_words(told, NOW_S))
+    assert "position 3 of 17 in pool eaco" in words
+    assert f"memory_would_overflow, since 2027-01-15 08:01:00 UTC (9 min): {MEMORY.text}" in words
+    assert f"what would change it: {MEMORY.reason.remedy}" in words
+    assert FULL.text in words
+
+
+@pytest.mark.parametrize(
+    "standing",
+    [
+        pytest.param(None, id="nothing-stored"),
+        pytest.param(
+            StandingDecision(AdmissionDecision(Verdict.ADMIT), QUEUED_S), id="admission-of-an-earlier-time"
+        ),
+    ],
+)
+def test_a_waiting_job_never_has_no_reason(standing: StandingDecision | None) -> None:
+    """Before a scheduler has looked at it, that is what is said; nothing is guessed."""
+    told = explain(record(), standing, None, NOW_S)
+    assert told.reason is not None
+    assert (told.reason.code, told.reason.sentence) == ("unknown", NOT_DECIDED)
+    assert told.since_s is None
+    assert "since unknown" in "\n".join(in_words(told, NOW_S))
+
+
+def test_a_rejected_job_keeps_the_reason_of_its_rejection() -> None:
+    """After a rejection the reason stays, without a place in the queue."""
+    finding = Finding(Reason.NO_SUCH_GPU, {"wanted": "16 V100", "largest": "8 V100"})
+    told = explain(record(JobPhase.REJECTED), StandingDecision(reject(finding), 1.0), Place(1, 1), NOW_S)
+    assert told.reason is not None
+    assert told.reason.sentence == finding.text
+    assert told.place is None
+
+
+def test_a_running_job_tells_its_story_in_order() -> None:
+    """A job that runs has no reason to wait; its events stand in the order in which they happened."""
+    events = [Event(QUEUED_S + 9, "trial", "beside d.u"), Event(QUEUED_S + 5, "launched", "on n1")]
+    standing = StandingDecision(hold(FULL), 1.0)
+    running = record(JobPhase.RUNNING, started_s=QUEUED_S + 5)
+    told = explain(running, standing, None, NOW_S, story=events, energy_j=None)
+    assert told.reason is None
+    assert [event.event for event in told.story] == ["launched", "trial"]
+    assert told.waited_s == 5.0
+    words = in_words(told, NOW_S)
+    assert words[-1] == "  energy: unknown"
+    assert "launched: on n1" in words[-3]
+
+
+def test_a_mapped_task_is_named_with_its_index() -> None:
+    """The name tells mapped tasks apart, and has no index where there is none."""
+    assert task_name(record(map_index=3).job) == "d.t[3]"
+    assert task_name(record().job) == "d.t"
+
+
+def test_the_document_of_reasons_is_fresh() -> None:
+    """docs/reference/reasons.md is what the enum says; its command writes it anew."""
+    stored = Path(__file__).resolve().parents[3] / "docs" / "reference" / "reasons.md"
+    assert stored.read_text() == reasons_reference()
+    assert all(f"| `{reason.code}` |" in stored.read_text() for reason in Reason)
