@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_eaco.core.ports import Occupant
+from airflow_provider_eaco.telemetry.attribution import split_power
 from airflow_provider_eaco.telemetry.history import NodeInterval, ResidentSegment, Segment
 from airflow_provider_eaco.telemetry.residents import (
     Place,
@@ -23,7 +24,6 @@ from airflow_provider_eaco.telemetry.residents import (
     SimulatedNode,
     UnitState,
     group_by_place,
-    split_power,
 )
 from airflow_provider_eaco.telemetry.truth import SetTruth
 
