@@ -81,12 +81,12 @@ class Reason(Enum):
     )
     INTERFERENCE_TOO_HIGH = (
         "interference_too_high",
-        "the best set would slow it {predicted:.3f} times, its limit is {limit:.3f}",
+        "the best set would slow it {predicted:.3f} times (limit {limit}), utilised {utilisation_pct:.0f} %",
         "raise max_stretch, or wait for free GPUs",
     )
     NO_ENERGY_GAIN = (
         "no_energy_gain",
-        "sharing would take {shared_j:.0f} J, running alone {alone_j:.0f} J",
+        "a unit would take {shared_j:.0f} J shared, {alone_j:.0f} J alone",
         "wait for free GPUs",
     )
     PROFILE_MISSING = (
@@ -176,6 +176,7 @@ class SetPrediction:
 
     ``slowdowns`` per family; ``power_w`` of the whole placement; ``measured`` tells a measured set from an
     estimated one; ``error`` is the relative error that was already added to the slowdowns of an estimate.
+    ``undone`` counts the trials of exactly this set that were undone.
     """
 
     slowdowns: Mapping[str, float]
@@ -183,6 +184,7 @@ class SetPrediction:
     utilisation_pct: float | None
     measured: bool
     error: float = 0.0
+    undone: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,8 @@ class AdmissionDecision:
     """The answer for one kind of job in one cycle.
 
     ``findings`` are sorted by severity and kept whole; ``placement`` is set exactly when admitted;
-    ``co_residents`` are the job ids that already run there (empty: the job runs alone).
+    ``co_residents`` are the job ids that already run there (empty: the job runs alone); ``choice`` says in
+    one sentence why this placement was taken before others, empty unless admitted.
     """
 
     verdict: Verdict
@@ -198,6 +201,7 @@ class AdmissionDecision:
     placement: Placement | None = None
     co_residents: tuple[str, ...] = ()
     prediction: SetPrediction | None = None
+    choice: str = ""
 
     @property
     def reason(self) -> Reason | None:

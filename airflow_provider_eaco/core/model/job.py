@@ -80,6 +80,13 @@ class Job:
     progress: Progress = field(default_factory=Progress)
 
     @property
+    def label(self) -> str:
+        """The name that people know it by: DAG, task, and the map index of a mapped one."""
+        order = self.order
+        index = "" if order.map_index < 0 else f"[{order.map_index}]"
+        return f"{order.dag_id}.{order.task_id}{index}"
+
+    @property
     def kind(self) -> JobKind:
         """What the admission decision depends on; jobs of one kind share one evaluation per cycle."""
         return JobKind(

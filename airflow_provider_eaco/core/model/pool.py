@@ -37,7 +37,8 @@ class PoolSettings:
     requested peaks. A set may not be joined above ``utilisation_limit_pct`` (sum of the members' mean GPU
     utilisation, the newcomer included). Jobs at or above ``exclusive_priority`` get GPUs of their own.
     A trial without enough reports ends after ``trial_limit_s`` of wall time. ``estimate_error`` is added to
-    the slowdown of a set that was never measured.
+    the slowdown of a set that was never measured. A job that no GPU of the inventory fits is rejected once
+    it has been queued for ``reject_after_s`` of wall time; until then it holds (a worker may be restarting).
     """
 
     name: str = "eaco"
@@ -52,3 +53,4 @@ class PoolSettings:
     exclusive_priority: int | None = None
     trial_limit_s: float = 4 * 3600.0
     estimate_error: float = 0.05
+    reject_after_s: float = 300.0

@@ -31,6 +31,14 @@ class PoolState:
     settings: PoolSettings = field(default_factory=PoolSettings)
     airflow_pools: Mapping[str, AirflowPool] = field(default_factory=dict)
 
+    def with_used(self, name: str, pool_slots: int) -> PoolState:
+        """Return the state in which ``pool_slots`` more are used of that Airflow pool, if there is one."""
+        present = self.airflow_pools.get(name)
+        if present is None:
+            return self
+        grown = replace(present, used=present.used + pool_slots)
+        return replace(self, airflow_pools={**self.airflow_pools, name: grown})
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -50,7 +58,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A job that holds GPUs, newest fact first: its lease state and what it has reported there."""
+    """A job that holds GPUs: its lease state and what it has reported there.
+
+    ``trial_since_s`` is the instant of the set's last change (``None``: the grant was the last).
+    """
 
     job: Job
     token: int
@@ -58,6 +69,7 @@ class Resident:
     set_version: int
     granted_s: float
     observation: Observation | None = None
+    trial_since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,8 @@ class NodeState:
 class ClusterSnapshot:
     """One pool's view of the cluster at ``now_s`` (seconds since the epoch of the store's clock).
 
-    Nodes are those the pool may use; a node's residents are there whichever pool they belong to.
+    Nodes are those the pool may use; a node's residents are there whichever pool they belong to. The free
+    GPUs of ``kept_nodes`` are kept for jobs that stand earlier in the queue than the one looked at.
     """
 
     now_s: float
@@ -95,19 +108,27 @@ class ClusterSnapshot:
     waiting: tuple[Job, ...] = ()
     profiles: ProfileBook = field(default_factory=ProfileBook)
     readings: Mapping[str, GpuReading] = field(default_factory=dict)
+    kept_nodes: frozenset[str] = frozenset()
 
     def with_launch(self, job: Job, placement: Placement) -> ClusterSnapshot:
         """Return the snapshot in which ``job`` holds ``placement``; all other nodes are shared with this one.
 
-        The new resident is in trial if others are there, and so are they. ``waiting`` stays as it was when
-        the cycle began: it is the queue of the cycle, not of the moment.
+        The new resident is in trial if others are there, and so are they; its Airflow pool has that many
+        slots more in use. ``waiting`` stays as it was when the cycle began: it is the queue of the cycle,
+        not of the moment.
 
         :raises ValueError: if the placement is neither an existing set nor made of free GPUs.
         """
         state = self.nodes[placement.node]
         nodes = dict(self.nodes)
         nodes[placement.node] = _launched(state, job, placement, self.now_s)
-        return replace(self, nodes=nodes)
+        return replace(self, nodes=nodes, pool=self.pool.with_used(job.pool, job.pool_slots))
+
+    def with_set(self, held: GpuSet, changed: GpuSet) -> ClusterSnapshot:
+        """Return the snapshot in which ``changed`` stands where ``held`` stood, on the same GPUs."""
+        state = self.nodes[held.placement.node]
+        sets = tuple(changed if present is held else present for present in state.sets)
+        return replace(self, nodes={**self.nodes, state.node.name: replace(state, sets=sets)})
 
 
 def _launched(state: NodeState, job: Job, placement: Placement, now_s: float) -> NodeState:

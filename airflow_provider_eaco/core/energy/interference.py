@@ -1,0 +1,114 @@
+"""How much the members of a set slow each other down: as measured, else estimated from each one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_provider_eaco.core.energy.power_model import V100, largest_joint_power_w, v100_power_w
+from airflow_provider_eaco.core.model.decision import SetPrediction
+from airflow_provider_eaco.core.model.profile import (
+    CoallocationProfile,
+    FamilySet,
+    PowerScope,
+    ProfileBook,
+    SoloProfile,
+    family_set,
+)
+
+# What the measured sets of 2, 3 and 4 jobs on 8 V100 suggest for others (EaCO, Tables 3 and 4: pairs +3.0 to
+# 3.9 %, triples +8.3 and 8.4 %, all four +24.5 %). Nothing is known about larger sets.
+_V100_SLOWDOWN = {2: 1.035, 3: 1.083, 4: 1.245}
+
+# RTX 3090 pairs (published with Lucid, ASPLOS 2023): mean relative speed falls by 0.31 % for each per cent of
+# summed utilisation above 85; RMSE 0.068. No estimate is better than its own residual.
+_LINE_START_PCT = 85.0
+_LINE_PER_PCT = 0.0031
+_LINE_RMSE = 0.068
+
+
+def predict(
+    families: Sequence[str], gpu_model: str, gpu_count: int, book: ProfileBook, estimate_error: float
+) -> SetPrediction | None:
+    """Return what is expected of these families on the same GPUs, ``None`` where nothing can be said.
+
+    A measured set answers with its own numbers. Every other set of two and more is estimated from its
+    members' solo profiles, with a relative ``estimate_error`` added to the slowdowns. ``None`` when a member
+    has no fresh solo profile with unit time and utilisation. Power is ``None`` when a member's is, or when
+    the figures do not cover the same thing (node and board).
+    """
+    members = family_set(tuple(families))
+    solos = _fresh_solos(members, gpu_model, gpu_count, book)
+    if len(members) == 1:
+        return None if solos is None else _alone(solos[0])
+    measured = book.coallocation_of(members, gpu_model, gpu_count)
+    if measured is not None and not measured.stale:
+        return _as_measured(measured, solos)
+    return None if solos is None else _estimated(members, solos, gpu_model, gpu_count, estimate_error)
+
+
+def _fresh_solos(
+    members: FamilySet, gpu_model: str, gpu_count: int, book: ProfileBook
+) -> list[SoloProfile] | None:
+    solos = [book.solo_of(family, gpu_model, gpu_count) for family in members]
+    fresh = [
+        solo
+        for solo in solos
+        if solo is not None
+        and not solo.stale
+        and solo.unit_s is not None
+        and solo.utilisation_pct is not None
+    ]
+    return fresh if len(fresh) == len(members) else None
+
+
+def _alone(solo: SoloProfile) -> SetPrediction:
+    return SetPrediction({solo.family: 1.0}, solo.power_w, solo.utilisation_pct, measured=True)
+
+
+def _as_measured(measured: CoallocationProfile, solos: list[SoloProfile] | None) -> SetPrediction:
+    same_scope = solos is not None and all(solo.scope is measured.scope for solo in solos)
+    utilisation = measured.utilisation_pct
+    if utilisation is None and solos is not None:
+        utilisation = _summed_utilisation(solos)
+    return SetPrediction(
+        measured.slowdowns,
+        measured.power_w if same_scope else None,
+        utilisation,
+        measured=True,
+        undone=measured.undone,
+    )
+
+
+def _estimated(
+    members: FamilySet, solos: list[SoloProfile], gpu_model: str, gpu_count: int, estimate_error: float
+) -> SetPrediction | None:
+    utilisation = _summed_utilisation(solos)
+    scopes = {solo.scope for solo in solos}
+    powers = [solo.power_w for solo in solos if solo.power_w is not None]
+    comparable = len(powers) == len(solos) and len(scopes) == 1
+    power_w: float | None
+    if gpu_model == V100 and scopes == {PowerScope.NODE}:
+        slowdown = _V100_SLOWDOWN.get(len(members))
+        if slowdown is None:
+            return None
+        slowdown *= max(1.0, utilisation / 100)
+        error = estimate_error
+        power_w = max(*powers, v100_power_w(utilisation, gpu_count)) if comparable else None
+    else:
+        slowdown = _line_slowdown(utilisation, len(members))
+        error = max(estimate_error, _LINE_RMSE)
+        power_w = largest_joint_power_w(powers, gpu_model, gpu_count) if comparable else None
+    slowdown *= 1 + error
+    return SetPrediction(dict.fromkeys(members, slowdown), power_w, utilisation, measured=False, error=error)
+
+
+def _line_slowdown(utilisation_pct: float, size: int) -> float:
+    speed = 1 - _LINE_PER_PCT * max(0.0, utilisation_pct - _LINE_START_PCT)
+    if size > 2 and utilisation_pct > 100:
+        # The line was measured on pairs; more than two cannot do better than to share full GPUs.
+        speed = min(speed, 100 / utilisation_pct)
+    return 1 / speed
+
+
+def _summed_utilisation(solos: Sequence[SoloProfile]) -> float:
+    return sum(solo.utilisation_pct or 0.0 for solo in solos)
