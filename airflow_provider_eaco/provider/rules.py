@@ -100,8 +100,7 @@ def _write(task: Any, rule: Rule, route: Route) -> None:
 def _maps_executor_config(task: Any) -> bool:
     """Tell whether each mapped instance brings a config of its own, which may not be given twice."""
     mapped = getattr(getattr(task, "expand_input", None), "value", None)
-    listed = [mapped] if isinstance(mapped, Mapping) else mapped
-    return isinstance(listed, list | tuple) and any("executor_config" in each for each in listed)
+    return isinstance(mapped, list | tuple) and any("executor_config" in each for each in mapped)
 
 
 def _facts(task: Any) -> dict[str, set[str]]:
