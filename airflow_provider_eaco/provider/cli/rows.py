@@ -15,7 +15,7 @@ from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Nod
 from airflow_provider_eaco.core.model.job import GpuRequest, Progress, Share
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
-from airflow_provider_eaco.core.model.snapshot import AirflowPool
+from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.core.model.units import format_memory_mib
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
 from airflow_provider_eaco.provider.explain import Explanation, task_name
@@ -30,6 +30,8 @@ from airflow_provider_eaco.provider.shown import (
 
 NO_WORKER = "no GPU workers registered"
 UNLIMITED = "unlimited"
+# Of a job that was handed over a moment ago the Airflow pool is not known yet: its name is empty.
+NOT_LOOKED_UP = "just queued: the scheduler looks their pool up at its next heartbeat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,40 +118,38 @@ def columns(row: object) -> dict[str, str]:
     return {item.name: getattr(row, item.name) for item in fields(row)}  # type: ignore[arg-type] # rows are dataclasses
 
 
-def pool_rows(
-    view: LedgerView, pools: Sequence[PoolSettings], airflow_pools: Mapping[str, AirflowPool]
-) -> list[PoolRow]:
+def pool_rows(view: LedgerView, states: Sequence[PoolState]) -> list[PoolRow]:
     """Return the Airflow pool of each GPU pool's name, then the other Airflow pools that jobs come from.
 
-    :param airflow_pools: what Airflow has; a name that is missing there is a pool that does not exist.
+    :param states: the declared GPU pools, with all pools that Airflow has.
     """
-    declared = {pool.name: pool for pool in pools}
-    others = sorted({record.job.pool for record in view.jobs} - set(declared))
-    rows = [_pool_row(view, name, settings, airflow_pools) for name, settings in declared.items()]
-    rows += [_pool_row(view, name, pools[0], airflow_pools) for name in others]
+    declared = {state.settings.name for state in states}
+    others = sorted({record.job.pool for record in view.jobs} - declared)
+    rows = [_pool_row(view, state.settings.name, state) for state in states]
+    # Jobs of every Airflow pool that is not declared go to the first GPU pool.
+    rows += [_pool_row(view, name, states[0]) for name in others]
     return rows
 
 
-def _pool_row(
-    view: LedgerView, name: str, settings: PoolSettings, airflow_pools: Mapping[str, AirflowPool]
-) -> PoolRow:
+def _pool_row(view: LedgerView, name: str, state: PoolState) -> PoolRow:
+    settings = state.settings
     holders = {lease.job_id for lease in view.leases}
     of_pool = [record for record in view.jobs if record.job.pool == name]
     used = sum(record.job.pool_slots for record in of_pool if record.job.job_id in holders)
-    airflow_pool = airflow_pools.get(name)
+    airflow_pool = state.airflow_pools.get(name)
     limited = None if airflow_pool is None else airflow_pool.slots
     return PoolRow(
         pool=settings.name,
-        airflow_pool=name,
+        airflow_pool=name or UNKNOWN,
         mode=str(settings.mode.value),
-        policy=settings.policy if settings.mode is PoolMode.SHARE else "exclusive",
+        policy=settings.policy if settings.mode is PoolMode.SHARE else PoolMode.EXCLUSIVE.value,
         ordering=settings.ordering,
         slots=_slots(airflow_pool, limited),
         used=str(used),
         open=_slots(airflow_pool, None if limited is None else max(0, limited - used)),
         waiting=str(sum(1 for record in of_pool if record.phase is JobPhase.WAITING)),
         running=str(sum(1 for record in of_pool if record.job.job_id in holders)),
-        note=_pool_note(settings, airflow_pool, used),
+        note=_pool_note(settings, airflow_pool, used) if name else NOT_LOOKED_UP,
     )
 
 

@@ -12,7 +12,7 @@ from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Prog
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, SoloProfile, family_set
-from airflow_provider_eaco.core.model.snapshot import AirflowPool
+from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
 from airflow_provider_eaco.provider.cli.profile_rows import profile_details, profile_rows
 from airflow_provider_eaco.provider.cli.rows import (
@@ -75,7 +75,7 @@ def test_c11_open_slots_are_never_negative(
     """A pool shrunk below its use shows 0 open slots and says that it is closed; -1 slots are unlimited."""
     stored = view(WAITING, running("a", pool_slots=2), leases=(lease("a", "n1-g0"),))
     known = {} if airflow_pool is None else {"eaco": airflow_pool}
-    (row,) = pool_rows(stored, [replace(POOL, mode=mode)], known)
+    (row,) = pool_rows(stored, [PoolState(replace(POOL, mode=mode), known)])
     assert (row.slots, row.used, row.open, row.waiting, row.running) == (slots, "2", open_slots, "1", "1")
     assert row.note.startswith(note)
     assert bool(row.note) == bool(note)
@@ -84,10 +84,18 @@ def test_c11_open_slots_are_never_negative(
 def test_c10_an_airflow_pool_that_jobs_come_from_has_a_row_of_its_own() -> None:
     """Jobs of an Airflow pool that is not declared are counted under its name, also if it does not exist."""
     stored = view(WAITING, JobRecord(job("x", pool="misspelt"), JobPhase.WAITING, "s"))
-    first, second = pool_rows(stored, [POOL], {"eaco": AirflowPool(1)})
+    first, second = pool_rows(stored, [PoolState(POOL, {"eaco": AirflowPool(1)})])
     assert (first.airflow_pool, first.waiting) == ("eaco", "1")
     assert (second.pool, second.airflow_pool, second.waiting) == ("eaco", "misspelt", "1")
     assert second.note == "does not exist in Airflow"
+
+
+def test_a_job_whose_pool_is_not_looked_up_yet_is_counted() -> None:
+    """A job that was handed over a moment ago has a line of its own, which says why its pool is unknown."""
+    stored = view(JobRecord(job("x", pool=""), JobPhase.WAITING, "s"))
+    row = pool_rows(stored, [PoolState(POOL, {"eaco": AirflowPool(1)})])[1]
+    assert (row.airflow_pool, row.slots, row.waiting) == ("unknown", "unknown", "1")
+    assert row.note.startswith("just queued")
 
 
 def test_a_shared_gpu_is_used_once() -> None:
