@@ -12,7 +12,6 @@ import csv
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
@@ -24,9 +23,9 @@ from airflow_provider_eaco.core.model.profile import (
     family_set,
 )
 
-# Derived: JCT / epoch time is 89 to 90.3 in every published row (34.76 h / 0.39 h, 38.28 h / 0.425 h ...), the
-# usual 90 epochs on ImageNet. Epoch times are published with two or three digits, JCT with four: a unit's time
-# is taken from the JCT.
+# Derived: JCT / epoch time is 89.1 to 90.3 in every published row (34.76 h / 0.39 h, 38.28 h / 0.425 h ...),
+# the usual 90 epochs on ImageNet. Epoch times are published with two or three digits, JCT with four: a unit's
+# time is taken from the JCT.
 EPOCHS = 90
 
 Row = Mapping[str, str]
@@ -56,8 +55,8 @@ def built_in_book() -> ProfileBook:
     solo = [_solo(row) for row in exclusive_rows()]
     shared = [_coallocation(row, jct_h) for row in shared_rows()]
     return ProfileBook(
-        MappingProxyType({profile.key: profile for profile in solo}),
-        MappingProxyType({profile.key: profile for profile in shared}),
+        {profile.key: profile for profile in solo},
+        {profile.key: profile for profile in shared},
     )
 
 
@@ -90,7 +89,7 @@ def _coallocation(row: Row, jct_h: Mapping[str, float]) -> CoallocationProfile:
         families,
         row["gpu_model"],
         int(row["gpu_count"]),
-        slowdowns=MappingProxyType(dict.fromkeys(families, float(row["jct_mean_h"]) / alone_h)),
+        slowdowns=dict.fromkeys(families, float(row["jct_mean_h"]) / alone_h),
         power_w=float(row["power_w"]),
         utilisation_pct=float(row["utilisation_pct"]),
         utilisation_max_pct=float(row["utilisation_max_pct"]),
@@ -104,4 +103,4 @@ def _coallocation(row: Row, jct_h: Mapping[str, float]) -> CoallocationProfile:
 
 def _rows(name: str) -> tuple[Row, ...]:
     text = files(__name__).joinpath(name).read_text(encoding="utf-8")
-    return tuple(MappingProxyType(row) for row in csv.DictReader(text.splitlines()))
+    return tuple(csv.DictReader(text.splitlines()))
