@@ -1,0 +1,200 @@
+"""One planning cycle over all pools: look, decide, act, record. Live and in the simulator alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from airflow_provider_eaco.core.cycle import run_cycle
+from airflow_provider_eaco.core.model.decision import Finding, Reason, Verdict, hold
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
+from airflow_provider_eaco.core.model.job import JobKind
+from airflow_provider_eaco.core.model.placement import Lease, Placement
+from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
+from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
+from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy
+from airflow_provider_eaco.core.ports import DecisionLog, Ledger, LedgerView, PlannerLock, ProfileStore
+from airflow_provider_eaco.engine.applier import Applied, Applier, Rejection
+from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
+
+MakePolicy = Callable[[PoolSettings], AdmissionPolicy]
+MakeOrdering = Callable[[str], Ordering]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """What one cycle did.
+
+    ``planned`` is false when another planner holds the lock, and when the store failed before anything was
+    decided. ``problem`` names a failure of the store; what had been done until then is in the other fields.
+    ``failures`` has, by pool, the exception of a policy or an ordering that holds that pool's jobs.
+    ``granted`` are the new leases, ``rejected`` the jobs that can never run, ``conflicts`` the jobs whose
+    GPUs changed while it was planned (they wait on), ``yielding`` those that were asked to leave.
+    ``changed`` are the decisions that were news.
+    """
+
+    planned: bool
+    problem: str | None = None
+    granted: tuple[Lease, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    confirmed: tuple[Placement, ...] = ()
+    unconfirmed: tuple[Placement, ...] = ()
+    yielding: tuple[str, ...] = ()
+    changed: tuple[KindDecision, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+class AdmissionLoop:
+    """Plans for all schedulers whenever it gets the planner lock.
+
+    :param pools: returns the declared pools with what Airflow says of them now.
+    :param owner: the planner's name, unique among schedulers.
+    :param planner_ttl_s: how long the planner lock outlives a planner that died.
+    :param report_timeout_s: see :class:`~airflow_provider_eaco.engine.snapshots.SnapshotBuilder`.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        profiles: ProfileStore,
+        decisions: DecisionLog,
+        planner: PlannerLock,
+        *,
+        pools: Callable[[], Sequence[PoolState]],
+        owner: str,
+        planner_ttl_s: float = 30.0,
+        report_timeout_s: float | None = 120.0,
+        policy_of: MakePolicy = make_policy,
+        ordering_of: MakeOrdering = make_ordering,
+    ) -> None:
+        self._ledger = ledger
+        self._profiles = profiles
+        self._decisions = decisions
+        self._planner = planner
+        self._pools = pools
+        self._owner = owner
+        self._planner_ttl_s = planner_ttl_s
+        self._policy_of = policy_of
+        self._ordering_of = ordering_of
+        self._builder = SnapshotBuilder(report_timeout_s)
+        self._applier = Applier(ledger, profiles, decisions)
+        self._policies: dict[PoolSettings, AdmissionPolicy] = {}
+
+    def run_once(self, readings: Sequence[GpuReading] = ()) -> CycleReport:
+        """Run one cycle unless another planner is at it; a store that fails ends it with a report.
+
+        :param readings: what the meters read last, one per GPU; a GPU without one is unknown.
+        """
+        cycle = _Cycle()
+        try:
+            if not self._planner.acquire(self._owner, self._planner_ttl_s):
+                return cycle.report(planned=False)
+            try:
+                self._plan_all(readings, cycle)
+            finally:
+                self._planner.release(self._owner)
+        except StoreUnavailableError as error:
+            return cycle.report(planned=cycle.planned, problem=str(error))
+        return cycle.report(planned=True)
+
+    def _plan_all(self, readings: Sequence[GpuReading], cycle: _Cycle) -> None:
+        pools = tuple(self._pools())
+        by_uuid = {reading.uuid: reading for reading in readings}
+        view: LedgerView | None = None
+        snapshots: dict[str, ClusterSnapshot] = {}
+        for pool in pools:
+            if pool.settings.mode is PoolMode.OFF:
+                continue
+            if view is None:
+                view = self._ledger.view()
+                snapshots = self._builder.build(view, pools, self._profiles.book(), by_uuid)
+            acted = self._plan_pool(pool, snapshots[pool.settings.name], view, cycle)
+            cycle.planned = True
+            # Pools may share nodes and beliefs: the next one plans with what this one has done.
+            if acted:
+                view = None
+
+    def _plan_pool(self, pool: PoolState, snapshot: ClusterSnapshot, view: LedgerView, cycle: _Cycle) -> None:
+        settings = pool.settings
+        try:
+            plan = run_cycle(self._policy(settings), self._ordering_of(settings.ordering), snapshot)
+        except Exception as error:  # noqa: BLE001 - a user's policy may raise anything; only its pool waits
+            self._policies.pop(settings, None)
+            problem = f"{type(error).__name__}: {error}"
+            cycle.failures[settings.name] = problem
+            plan = _all_held(snapshot, problem)
+        if settings.mode is PoolMode.OBSERVE:
+            cycle.changed.extend(self._decisions.record(plan))
+            return False
+        conflicts_before = len(cycle.applied.conflicts)
+        owners = {record.job.job_id: record.owner for record in view.jobs}
+        self._applier.apply(plan, snapshot, view.gpu_versions, owners, cycle.applied)
+        conflicts = frozenset(cycle.applied.conflicts[conflicts_before:])
+        cycle.changed.extend(self._decisions.record(_without(plan, conflicts)))
+        return bool(plan.instructions)
+
+    def _policy(self, settings: PoolSettings) -> AdmissionPolicy:
+        policy = self._policies.get(settings)
+        if policy is None:
+            policy = self._policies[settings] = self._policy_of(settings)
+        return policy
+
+
+@dataclass(slots=True)
+class _Cycle:
+    """What a cycle has done so far."""
+
+    planned: bool = False
+    applied: Applied = field(default_factory=Applied)
+    changed: list[KindDecision] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def report(self, *, planned: bool, problem: str | None = None) -> CycleReport:
+        done = self.applied
+        return CycleReport(
+            planned=planned,
+            problem=problem,
+            granted=tuple(done.granted),
+            rejected=tuple(done.rejected),
+            conflicts=tuple(done.conflicts),
+            confirmed=tuple(done.confirmed),
+            unconfirmed=tuple(done.unconfirmed),
+            yielding=tuple(done.yielding),
+            changed=tuple(self.changed),
+            failures=dict(self.failures),
+        )
+
+
+def _all_held(snapshot: ClusterSnapshot, problem: str) -> Plan:
+    """Return the plan of a pool that cannot be planned: everybody waits and sees why."""
+    settings = snapshot.pool.settings
+    finding = Finding(
+        Reason.MISCONFIGURED, {"problem": f"pool {settings.name}, policy {settings.policy}: {problem}"}
+    )
+    kinds: dict[JobKind, list[str]] = {}
+    for job in snapshot.waiting:
+        kinds.setdefault(job.kind, []).append(job.job_id)
+    return Plan(
+        pool=settings.name,
+        now_s=snapshot.now_s,
+        decisions=tuple(KindDecision(kind, tuple(ids), hold(finding)) for kind, ids in kinds.items()),
+        order=tuple(job.job_id for job in snapshot.waiting),
+    )
+
+
+def _without(plan: Plan, conflicts: frozenset[str]) -> Plan:
+    """Return the plan without the admissions that did not happen; the next cycle decides anew."""
+    if not conflicts:
+        return plan
+    return replace(
+        plan,
+        decisions=tuple(
+            item
+            for item in plan.decisions
+            if item.decision.verdict is not Verdict.ADMIT or not conflicts.intersection(item.job_ids)
+        ),
+    )

@@ -1,0 +1,232 @@
+"""What tasks report, taken into the ledger, and what they have to be told (decisions 3 and 7).
+
+A unit of work counts for a resident set only if it began and ended under that set's version.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.job import Progress
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState
+from airflow_provider_eaco.core.model.snapshot import Observation
+from airflow_provider_eaco.core.ports import JobRecord, Ledger, LedgerView, ProfileStore
+from airflow_provider_eaco.engine.running_mean import RunningMean
+
+REPORT_VERSION = 1
+
+
+class InvalidReportError(EacoError, ValueError):
+    """A progress report that cannot be read; it is ignored and the last good one stays.
+
+    :param field: the field as it is named in the report.
+    :param problem: what is wrong with it and what is allowed.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"eaco/progress, {field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTime:
+    """One finished unit, counted from 0: its device time, and the set's version when it began and ended."""
+
+    index: int
+    elapsed_s: float
+    version_at_begin: int | None
+    version_at_end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One ``eaco/progress`` value of one job. ``token`` is ``None`` for a task that was granted nothing."""
+
+    job_id: str
+    token: int | None
+    units_done: int
+    units_total: int | None = None
+    checkpoint: str | None = None
+    can_yield: bool = False
+    try_number: int = 1
+    unit: str = "unit"
+    recent: tuple[UnitTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInstruction:
+    """What a resident's ``eaco/instruction`` has to say now."""
+
+    job_id: str
+    token: int
+    set_version: int
+    yield_asked: bool
+
+    def as_json(self) -> dict[str, object]:
+        """Return the value for the task state store."""
+        return {
+            "v": REPORT_VERSION,
+            "token": self.token,
+            "set_version": self.set_version,
+            "yield": self.yield_asked,
+        }
+
+
+def parse_report(job_id: str, value: object) -> Report:
+    """Return the report in a decoded ``eaco/progress`` value; fields that are not known are ignored.
+
+    :raises InvalidReportError: naming the first field that cannot be read.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidReportError("value", f"is {type(value).__name__}, must be a JSON object")
+    if value.get("v") != REPORT_VERSION:
+        raise InvalidReportError("v", f"is {value.get('v')!r}, this release reads {REPORT_VERSION}")
+    units_done = _count(value, "units_done")
+    units_total = _optional_count(value, "units_total")
+    checkpoint = value.get("checkpoint")
+    if checkpoint is not None and not isinstance(checkpoint, str):
+        raise InvalidReportError("checkpoint", f"is {checkpoint!r}, must be a text or null")
+    can_yield = value.get("can_yield", False)
+    if not isinstance(can_yield, bool):
+        raise InvalidReportError("can_yield", f"is {can_yield!r}, must be true or false")
+    recent = value.get("recent", [])
+    if not isinstance(recent, list | tuple):
+        raise InvalidReportError("recent", f"is {recent!r}, must be a list")
+    return Report(
+        job_id=job_id,
+        token=_optional_count(value, "token"),
+        units_done=units_done,
+        units_total=units_total,
+        checkpoint=checkpoint,
+        can_yield=can_yield,
+        try_number=_count(value, "try_number"),
+        unit=str(value.get("unit", "unit")),
+        recent=tuple(_unit_time(each) for each in recent),
+    )
+
+
+def ingest(ledger: Ledger, profiles: ProfileStore, reports: Sequence[Report]) -> tuple[TaskInstruction, ...]:
+    """Take the reports into the ledger; return what every resident that reported has to be told now.
+
+    Reports of jobs without a lease, and under another token than the present lease's, are ignored. Taking the
+    same report again changes nothing. The caller writes an instruction where it differs from the last one.
+
+    :raises StoreUnavailableError: if the ledger cannot be read or written; reports can be taken again later.
+    """
+    if not reports:
+        return ()
+    view = ledger.view()
+    leases = {lease.job_id: lease for lease in view.leases}
+    records = {record.job.job_id: record for record in view.jobs}
+    members = Counter(lease.placement for lease in view.leases)
+    reported = []
+    for report in reports:
+        lease, record = leases.get(report.job_id), records.get(report.job_id)
+        if lease is None or record is None or lease.token != report.token:
+            continue
+        unseen_s = _usual_unit_s(record, lease, view, profiles)
+        progress, observation = _taken(report, record, lease, members[lease.placement] == 1, unseen_s)
+        if (progress, observation) != (record.job.progress, record.observation):
+            ledger.save_progress(report.job_id, progress, observation)
+        reported.append(lease)
+    return instructions(reported)
+
+
+def instructions(leases: Iterable[Lease]) -> tuple[TaskInstruction, ...]:
+    """Return what the holder of each lease has to be told now."""
+    return tuple(
+        TaskInstruction(lease.job_id, lease.token, lease.set_version, lease.state is LeaseState.YIELDING)
+        for lease in leases
+    )
+
+
+def _taken(
+    report: Report, record: JobRecord, lease: Lease, alone: bool, usual_unit_s: float | None
+) -> tuple[Progress, Observation]:
+    stored, seen = record.job.progress, record.observation
+    # A lease starts without an observation, and a process reports only its own units: all of its first report
+    # are new, also those that repeat what was lost between the last checkpoint and the end of an earlier one.
+    new = [unit for unit in report.recent if seen is None or unit.index >= stored.units_done]
+    version = lease.set_version
+    if seen is None or seen.set_version != version:
+        seen = Observation(version)
+    under = [u.elapsed_s for u in new if u.version_at_begin == u.version_at_end == version]
+    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(RunningMean.of(under))
+    observation = Observation(
+        version,
+        units=measured.samples,
+        unit_s=measured.mean,
+        elapsed_s=seen.elapsed_s + math.fsum(u.elapsed_s for u in new if u.version_at_end == version),
+        spread_s=measured.spread,
+    )
+    solo = RunningMean(stored.solo_units, stored.solo_unit_s, stored.solo_spread_s)
+    if alone:
+        solo = solo.merged(RunningMean.of(under))
+    progress = replace(
+        stored,
+        units_done=report.units_done,
+        units_total=stored.units_total if report.units_total is None else report.units_total,
+        run_s=stored.run_s + _run_s(report, stored, new, usual_unit_s),
+        can_yield=report.can_yield,
+        solo_unit_s=solo.mean,
+        solo_units=solo.samples,
+        solo_spread_s=solo.spread,
+    )
+    return progress, observation
+
+
+def _run_s(report: Report, stored: Progress, new: Sequence[UnitTime], usual_unit_s: float | None) -> float:
+    """Return the device time of the units that are new in this report.
+
+    Units whose time nobody saw (done by an earlier try from which this one resumed, or more than a report
+    lists between two looks) count with the mean of those seen, else with the usual time.
+    """
+    seen_s = math.fsum(unit.elapsed_s for unit in new)
+    unseen = max(0, report.units_done - stored.units_done - len(new))
+    each_s = seen_s / len(new) if new else usual_unit_s or 0.0
+    return seen_s + unseen * each_s
+
+
+def _usual_unit_s(record: JobRecord, lease: Lease, view: LedgerView, profiles: ProfileStore) -> float | None:
+    """Return the unit time alone of this run, else of its family on these GPUs; ``None`` if unknown."""
+    if record.job.progress.solo_unit_s is not None:
+        return record.job.progress.solo_unit_s
+    first = lease.placement.gpu_uuids[0]
+    model = next((gpu.model for node in view.nodes for gpu in node.gpus if gpu.uuid == first), None)
+    if model is None:
+        return None
+    profile = profiles.book().solo_of(record.job.request.family, model, len(lease.placement.gpu_uuids))
+    return None if profile is None else profile.unit_s
+
+
+def _unit_time(value: object) -> UnitTime:
+    if not isinstance(value, list | tuple) or len(value) != 4:
+        raise InvalidReportError("recent", f"{value!r} must be [unit_index, elapsed_s, version, version]")
+    index, elapsed_s, begin, end = value
+    unit = {"unit_index": index, "set_version_at_begin": begin, "set_version_at_end": end}
+    if isinstance(elapsed_s, bool) or not isinstance(elapsed_s, int | float):
+        raise InvalidReportError("recent", f"elapsed_s is {elapsed_s!r}, must be a number of seconds")
+    if not math.isfinite(elapsed_s) or elapsed_s < 0:
+        raise InvalidReportError("recent", f"elapsed_s is {elapsed_s!r}, must be finite and not negative")
+    return UnitTime(
+        _count(unit, "unit_index"),
+        float(elapsed_s),
+        _optional_count(unit, "set_version_at_begin"),
+        _optional_count(unit, "set_version_at_end"),
+    )
+
+
+def _count(value: Mapping[str, object], name: str) -> int:
+    number = value.get(name)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InvalidReportError(name, f"is {number!r}, must be a whole number of at least 0")
+    return number
+
+
+def _optional_count(value: Mapping[str, object], name: str) -> int | None:
+    return None if value.get(name) is None else _count(value, name)

@@ -1,0 +1,50 @@
+"""A mean that goes on: samples, mean and standard deviation, without the samples themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunningMean:
+    """``mean`` is ``None`` without samples; ``spread`` (sample standard deviation) is ``None`` if unknown,
+    as it always is below two samples.
+    """
+
+    samples: int = 0
+    mean: float | None = None
+    spread: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> RunningMean:
+        """Return the statistics of these values."""
+        if not values:
+            return cls()
+        mean = math.fsum(values) / len(values)
+        if len(values) < 2:
+            return cls(1, mean)
+        variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        return cls(len(values), mean, math.sqrt(variance))
+
+    def merged(self, other: RunningMean) -> RunningMean:
+        """Return the statistics of both samples together; an unknown spread of many stays unknown."""
+        if not self.samples or self.mean is None:
+            return other
+        if not other.samples or other.mean is None:
+            return self
+        samples = self.samples + other.samples
+        distance = other.mean - self.mean
+        mean = self.mean + distance * other.samples / samples
+        squares = (self._squares(), other._squares())
+        if squares[0] is None or squares[1] is None:
+            return RunningMean(samples, mean)
+        total = squares[0] + squares[1] + distance**2 * self.samples * other.samples / samples
+        return RunningMean(samples, mean, math.sqrt(total / (samples - 1)))
+
+    def _squares(self) -> float | None:
+        """Return the sum of squared distances from the mean, ``None`` if unknown."""
+        if self.samples == 1:
+            return 0.0
+        return None if self.spread is None else self.spread**2 * (self.samples - 1)

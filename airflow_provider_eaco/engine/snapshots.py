@@ -1,0 +1,169 @@
+"""From one view of the ledger to one frozen snapshot a pool, sharing with the last one what did not change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.placement import Lease, Placement
+from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.snapshot import (
+    AirflowPool,
+    ClusterSnapshot,
+    GpuSet,
+    NodeState,
+    PoolState,
+    Resident,
+)
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+
+Member = tuple[Lease, JobRecord | None]
+
+
+def gpu_pool_of(airflow_pool: str, pools: Sequence[PoolState]) -> str:
+    """Return the name of the GPU pool for jobs of this Airflow pool: its namesake, else the first declared.
+
+    :param pools: all declared pools, at least one.
+    """
+    for pool in pools:
+        if pool.settings.name == airflow_pool:
+            return airflow_pool
+    return pools[0].settings.name
+
+
+def may_use(settings: PoolSettings, node_name: str) -> bool:
+    """Tell whether the node's name matches one of the pool's shell patterns."""
+    return any(fnmatchcase(node_name, pattern) for pattern in settings.nodes)
+
+
+def used_slots(view: LedgerView) -> Mapping[str, int]:
+    """Return the Airflow pool slots that jobs with a lease take, by Airflow pool."""
+    holders = {lease.job_id for lease in view.leases}
+    used: dict[str, int] = defaultdict(int)
+    for record in view.jobs:
+        if record.job.job_id in holders:
+            used[record.job.pool] += record.job.pool_slots
+    return used
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A node's state with what it was built from."""
+
+    members: tuple[Member, ...]
+    state: NodeState
+
+
+class SnapshotBuilder:
+    """Builds snapshots; keeps the last state of each node so that an unchanged one is the same object.
+
+    A node that has not reported for ``report_timeout_s`` on the store's clock is not available for new work;
+    who runs there is left alone. ``None``: nodes stay available until they are forgotten.
+    """
+
+    def __init__(self, report_timeout_s: float | None = 120.0) -> None:
+        self._report_timeout_s = report_timeout_s
+        self._built: dict[str, _Built] = {}
+
+    def build(
+        self,
+        view: LedgerView,
+        pools: Sequence[PoolState],
+        profiles: ProfileBook,
+        readings: Mapping[str, GpuReading],
+    ) -> dict[str, ClusterSnapshot]:
+        """Return one snapshot per declared pool, by the pool's name, all of the same instant."""
+        states = self._node_states(view)
+        used = used_slots(view)
+        waiting: dict[str, list[Job]] = defaultdict(list)
+        for record in view.jobs:
+            if record.phase is JobPhase.WAITING:
+                waiting[gpu_pool_of(record.job.pool, pools)].append(record.job)
+        return {
+            pool.settings.name: ClusterSnapshot(
+                now_s=view.now_s,
+                pool=_with_used(pool, used),
+                nodes={name: state for name, state in states.items() if may_use(pool.settings, name)},
+                waiting=tuple(waiting[pool.settings.name]),
+                profiles=profiles,
+                readings=readings,
+            )
+            for pool in pools
+        }
+
+    def _node_states(self, view: LedgerView) -> dict[str, NodeState]:
+        records = {record.job.job_id: record for record in view.jobs}
+        members: dict[str, list[Member]] = defaultdict(list)
+        for lease in view.leases:
+            members[lease.placement.node].append((lease, records.get(lease.job_id)))
+        built: dict[str, _Built] = {}
+        for node in view.nodes:
+            there = tuple(sorted(members[node.name], key=lambda member: member[0].token))
+            present = self._judged(node, view.now_s)
+            last = self._built.get(node.name)
+            if last is None or last.members != there or not _same_for_planning(last.state.node, present):
+                last = _Built(there, _node_state(present, there, None if last is None else last.state))
+            built[node.name] = last
+        self._built = built
+        return {name: each.state for name, each in built.items()}
+
+    def _judged(self, node: Node, now_s: float) -> Node:
+        if self._report_timeout_s is None or not node.available or node.last_report_s is None:
+            return node
+        silent = now_s - node.last_report_s > self._report_timeout_s
+        return replace(node, available=False) if silent else node
+
+
+def _with_used(pool: PoolState, used: Mapping[str, int]) -> PoolState:
+    return replace(
+        pool,
+        airflow_pools={
+            name: AirflowPool(airflow_pool.slots, used.get(name, 0))
+            for name, airflow_pool in pool.airflow_pools.items()
+        },
+    )
+
+
+def _same_for_planning(last: Node, present: Node) -> bool:
+    """Tell whether the nodes differ at most in the instant of their last report."""
+    return last is present or replace(last, last_report_s=present.last_report_s) == present
+
+
+def _node_state(node: Node, members: Sequence[Member], last: NodeState | None) -> NodeState:
+    by_uuid = {gpu.uuid: gpu for gpu in node.gpus}
+    held = {uuid for lease, _ in members for uuid in lease.placement.gpu_uuids}
+    residents: dict[Placement, list[Resident]] = defaultdict(list)
+    for lease, record in members:
+        # A lease whose job is not in the view keeps its GPUs from everybody, but there is nobody to judge.
+        if record is not None:
+            residents[lease.placement].append(_resident(lease, record))
+    known = {} if last is None else {known.placement: known for known in last.sets}
+    sets = []
+    for placement in sorted(residents, key=lambda placement: placement.gpu_uuids):
+        gpus = tuple(by_uuid.get(uuid) or _missing(uuid, node.name) for uuid in placement.gpu_uuids)
+        built = GpuSet(placement, gpus, tuple(residents[placement]))
+        sets.append(known[placement] if known.get(placement) == built else built)
+    free = tuple(gpu for gpu in node.gpus if gpu.uuid not in held)
+    return NodeState(node, tuple(sets), free)
+
+
+def _resident(lease: Lease, record: JobRecord) -> Resident:
+    return Resident(
+        job=record.job,
+        token=lease.token,
+        state=lease.state,
+        set_version=lease.set_version,
+        granted_s=lease.granted_s,
+        observation=record.observation,
+        trial_since_s=lease.trial_since_s,
+    )
+
+
+def _missing(uuid: str, node: str) -> Gpu:
+    return Gpu(uuid, node, -1, "unknown", None, health=GpuHealth.UNKNOWN)
