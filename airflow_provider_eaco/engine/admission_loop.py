@@ -118,7 +118,8 @@ class AdmissionLoop:
             if acted:
                 view = None
 
-    def _plan_pool(self, pool: PoolState, snapshot: ClusterSnapshot, view: LedgerView, cycle: _Cycle) -> None:
+    def _plan_pool(self, pool: PoolState, snapshot: ClusterSnapshot, view: LedgerView, cycle: _Cycle) -> bool:
+        """Decide, act and record for one pool; return whether ledger or profiles may have changed."""
         settings = pool.settings
         try:
             plan = run_cycle(self._policy(settings), self._ordering_of(settings.ordering), snapshot)

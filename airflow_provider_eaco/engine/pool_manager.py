@@ -17,7 +17,7 @@ class Inventory:
     """Tells the ledger which nodes and GPUs the meters of this machine see.
 
     Nodes are written when they change and at least every ``heartbeat_s``, so that the ledger knows they are
-    alive; choose it well below the planner's report time-out. A node that no meter sees any more is forgotten.
+    alive; choose it well below the planner's report time-out. A node that no meter sees is forgotten.
     """
 
     def __init__(self, ledger: Ledger, telemetries: Sequence[Telemetry], heartbeat_s: float = 30.0) -> None:

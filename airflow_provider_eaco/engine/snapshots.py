@@ -1,4 +1,4 @@
-"""From one view of the ledger to one frozen snapshot a pool, sharing with the last one what did not change."""
+"""From one view of the ledger to one frozen snapshot a pool; what did not change is shared."""
 
 from __future__ import annotations
 
