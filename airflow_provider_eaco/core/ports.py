@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from airflow_provider_eaco.core.energy.configuration import ConfigurationProgram, ConfigurationSolution
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
@@ -145,6 +146,20 @@ class DecisionLog(Protocol):
 
     def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:
         """Store what happened to one job (trial, confirmed, undone, launched, released), for its story."""
+
+
+class EnergySolver(Protocol):
+    """Solves the configuration program (facts: limits of energy at bounded slowdown)."""
+
+    def solve(
+        self, program: ConfigurationProgram, mean_stretch: float | None = None, class_limits: bool = False
+    ) -> ConfigurationSolution:
+        """Return the least energy that does the work of every class.
+
+        :param mean_stretch: bound on the work-weighted mean stretch, ``None`` for none.
+        :param class_limits: whether each class keeps its own stretch limit, on average over the class.
+        :raises SolverError: if no solution keeps the limits.
+        """
 
 
 class Telemetry(Protocol):

@@ -47,3 +47,7 @@ class StoreUnavailableError(EacoError):
 
 class LaunchError(EacoError):
     """The process of a task could not be started; the message carries the operating system's cause."""
+
+
+class SolverError(EacoError):
+    """A linear program has no solution within its limits; the message is the solver's."""

@@ -1,0 +1,1 @@
+"""Linear programs behind a port; the only place that speaks to an LP solver."""
