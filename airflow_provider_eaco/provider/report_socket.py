@@ -211,6 +211,7 @@ class SocketChannel:
             answer = json.loads(self._stream.readline())
         except (OSError, ValueError) as error:
             self._lost = True
+            self.close()
             log.warning("The training goes on without reports: %s", error)
             return {}
         if "error" in answer:
