@@ -109,7 +109,10 @@ class _Server:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-        reader, writer = os.pipe()
+        try:
+            reader, writer = os.pipe()
+        except OSError as error:
+            return {"failed": f"pipe: {error}"}
         try:
             pid = os.fork()
         except OSError as error:

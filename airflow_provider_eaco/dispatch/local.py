@@ -99,16 +99,9 @@ class LocalDispatcher:
         if running is not None:
             return str(running)
         _check(order)
-        deadline_s = self._monotonic() + self._launch_timeout_s
-        try:
-            answer = self._request(_start_message(order), deadline_s)
-        except (ChannelClosedError, TimeoutError) as error:
-            self._lose_forkserver()
-            # The keeper may have been forked although no answer came.
-            running = _find(order)
-            if running is None:
-                raise LaunchError(f"job {order.job_id}: the forkserver gave no answer: {error}") from error
-            return str(running)
+        answer = self._request_start(order)
+        if isinstance(answer, ProcessReference):
+            return str(answer)
         if "failed" in answer:
             raise LaunchError(f"job {order.job_id}: {answer['failed']}")
         identity = (int(answer["started"]), int(answer["start_ticks"]))
@@ -196,6 +189,24 @@ class LocalDispatcher:
             self._table = read_processes()
             self._table_read_s = now_s
         return self._table
+
+    def _request_start(self, order: LaunchOrder) -> Mapping[str, Any] | ProcessReference:
+        """Return the forkserver's answer, or the group itself if that lives though no answer came."""
+        deadline_s = self._monotonic() + self._launch_timeout_s
+        for is_last in (False, True):
+            try:
+                return self._request(_start_message(order), deadline_s)
+            except (ChannelClosedError, TimeoutError) as error:
+                self._lose_forkserver()
+                running = _find(order)
+                if running is not None:
+                    return running
+                # A forkserver that died between two starts deserves a successor; one that hangs does not.
+                if is_last or isinstance(error, TimeoutError):
+                    raise LaunchError(
+                        f"job {order.job_id}: the forkserver gave no answer: {error}"
+                    ) from error
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _request(self, message: Mapping[str, Any], deadline_s: float) -> Mapping[str, Any]:
         channel = self._ensure_forkserver().channel

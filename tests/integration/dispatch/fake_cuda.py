@@ -1,0 +1,1 @@
+"""Stands for a library that must never be loaded where jobs are started from."""

@@ -1,0 +1,237 @@
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_eaco.core.model.errors import LaunchError
+from airflow_provider_eaco.dispatch.local import LocalDispatcher
+from airflow_provider_eaco.dispatch.process_group import ProcessReference
+
+EXITS = [
+    pytest.param("exit_with", "null", 0, "", id="returned nothing"),
+    pytest.param("exit_with", "0", 0, "", id="returned 0"),
+    pytest.param("exit_with", "7", 7, "", id="returned a code"),
+    pytest.param("exit_with", "256", 1, "", id="returned what the kernel would cut to 0"),
+    pytest.param("return_text", "done", 1, "None or an exit code, not 'done'", id="returned no code"),
+    pytest.param("leave_with", "3", 3, "", id="sys.exit with a code"),
+    pytest.param("leave_with", "null", 0, "", id="sys.exit without one"),
+    pytest.param("leave_with", '"bye"', 1, "bye", id="sys.exit with a text"),
+    pytest.param("fail", "no data", 1, "RuntimeError: no data", id="raised"),
+    pytest.param("end_by_signal", "9", 128 + 9, "ended by SIGKILL", id="killed itself"),
+    pytest.param("end_by_signal", "11", 128 + 11, "ended by SIGSEGV", id="crashed"),
+]
+
+
+@pytest.mark.parametrize(("entry_point", "payload", "code", "said"), EXITS)
+def test_the_exit_code_tells_how_the_entry_point_ended(
+    dispatcher, order, ended, tmp_path, entry_point, payload, code, said
+):
+    """A return value, an exception and a signal each end in their own exit code, the cause in the log."""
+    log = tmp_path / "job.log"
+    reference = dispatcher.start(order(entry_point, payload, EACO_LOG_FILE=str(log)))
+    assert ended(reference).exit_code == code
+    assert said in log.read_text()
+    assert dispatcher.poll(reference).exit_code == code, "asking again gives the same answer"
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "cause"),
+    [
+        ("no_such_module:run", "No module named 'no_such_module'"),
+        ("dispatched_jobs:absent", "no attribute 'absent'"),
+    ],
+)
+def test_c19_a_bad_entry_point_ends_with_its_cause_in_the_log(
+    dispatcher, order, ended, tmp_path, entry_point, cause
+):
+    """A module or function that is not there ends the job at once, with the reason in its log."""
+    log = tmp_path / "job.log"
+    reference = dispatcher.start(order(entry_point, EACO_LOG_FILE=str(log)))
+    assert ended(reference).exit_code == 1
+    assert cause in log.read_text()
+
+
+@pytest.mark.parametrize("entry_point", ["no colon", ":run", "module:"])
+def test_c19_an_unreadable_entry_point_is_a_launch_error(dispatcher, order, entry_point):
+    """An entry point that is not ``module:function`` starts nothing and is named."""
+    with pytest.raises(LaunchError, match=f"entry_point '{entry_point}' must be of the form"):
+        dispatcher.start(order(entry_point))
+
+
+def test_c19_a_full_disk_is_a_launch_error(dispatcher, order):
+    """When the log cannot be written nothing is started, and the error carries the system's cause."""
+    with pytest.raises(LaunchError, match="No space left on device"):
+        dispatcher.start(order("exit_with", "0", EACO_LOG_FILE="/dev/full"))
+
+
+def test_c19_a_missing_log_folder_is_a_launch_error(dispatcher, order, tmp_path):
+    """When the log cannot be opened nothing is started, and the error names its path."""
+    with pytest.raises(LaunchError, match=r"No such file or directory.*absent"):
+        dispatcher.start(order("exit_with", "0", EACO_LOG_FILE=str(tmp_path / "absent" / "job.log")))
+
+
+def test_c19_a_bad_interpreter_is_a_launch_error(dispatcher, order, monkeypatch):
+    """Without an interpreter there is no forkserver; the next start, with one, works."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/no/such/python")
+        with pytest.raises(LaunchError, match=r"forkserver could not be started.*No such file"):
+            dispatcher.start(order("exit_with", "0"))
+    assert dispatcher.start(order("exit_with", "0"))
+
+
+def test_c19_an_interpreter_that_ends_at_once_is_a_launch_error(dispatcher, order, monkeypatch):
+    """A forkserver that cannot run is noticed by its end, not by a time-out."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(LaunchError, match="the forkserver"):
+        dispatcher.start(order("exit_with", "0"))
+
+
+def test_c19_no_answer_is_a_launch_error_after_the_time_limit(order, references):
+    """A forkserver that hangs in a preloaded module costs the limit; afterwards nothing of it is left."""
+    hanging = LocalDispatcher(["hanging_module"], launch_timeout_s=0.5)
+    with pytest.raises(LaunchError, match=r"gave no answer: not within 0\.5 s"):
+        hanging.start(order("exit_with", "0"))
+    hanging.close(1.0)
+
+
+def test_c19_a_system_without_room_is_a_launch_error(dispatcher, order, ended):
+    """When the system gives the forkserver nothing more, the error says so; later starts work again."""
+    ended(dispatcher.start(order("exit_with", "0")))
+    server = dispatcher._forkserver._process.pid
+    usual = resource.prlimit(server, resource.RLIMIT_NOFILE, (3, 3))
+    with pytest.raises(LaunchError, match="Too many open files"):
+        dispatcher.start(order("exit_with", "0"))
+    resource.prlimit(server, resource.RLIMIT_NOFILE, usual)
+    assert ended(dispatcher.start(order("exit_with", "0"))).exit_code == 0
+    assert dispatcher._forkserver._process.pid == server
+
+
+def test_a_job_finds_an_ordinary_process_around_it(dispatcher, order, ended, tmp_path, monkeypatch):
+    """Inside, a job has default signals, a group of its own in its keeper's session, one thread, no strange
+    files, and a seed of its own.
+    """
+    draws = []
+    for name in ("first", "second"):
+        described = tmp_path / name
+        reference = dispatcher.start(order("describe", described, EACO_LOG_FILE=str(tmp_path / "job.log")))
+        assert ended(reference).exit_code == 0, (tmp_path / "job.log").read_text()
+        seen = json.loads(described.read_text())
+        keeper = ProcessReference.parse(reference).pid
+        assert (seen["group"], seen["session"], seen["parent"]) == (seen["pid"], keeper, keeper)
+        assert (seen["sigint"], seen["sigterm"], seen["blocked"]) == (True, True, [])
+        assert seen["threads"] == 1
+        assert not [path for path in seen["open_files"] if path.startswith(("socket:", "pipe:"))]
+        draws.append(seen["random"])
+    assert draws[0] != draws[1]
+
+
+def test_c43_the_grant_is_set_before_user_code_is_imported(dispatcher, order, ended, tmp_path, monkeypatch):
+    """Ours wins over a device choice of the surroundings, which is named in the job's log."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    described, log = tmp_path / "seen", tmp_path / "job.log"
+    wanted = order("describe", described, EACO_LOG_FILE=str(log), CUDA_VISIBLE_DEVICES="GPU-a")
+    assert ended(dispatcher.start(wanted)).exit_code == 0
+    environment = json.loads(described.read_text())["environment"]
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert (environment["EACO_JOB_ID"], environment["EACO_LEASE_TOKEN"]) == (wanted.job_id, "1")
+    assert "CUDA_VISIBLE_DEVICES='0' was already set" in log.read_text()
+
+
+def test_c31_ten_starts_leave_nothing_in_the_starter(dispatcher, order, ended, tmp_path):
+    """The starter never loads what jobs load; ten jobs leave it as many threads and files as one did."""
+
+    def entries(folder):
+        return len(list(Path("/proc", folder).iterdir()))
+
+    def state():
+        return threading.active_count(), entries("self/fd"), entries("self/task")
+
+    states = []
+    for number in range(11):
+        described = tmp_path / str(number)
+        assert ended(dispatcher.start(order("describe", described))).exit_code == 0
+        assert json.loads(described.read_text())["cuda"] == "fake_cuda"
+        states.append(state())
+    assert set(states) == {states[0]}
+    assert "fake_cuda" not in sys.modules
+    server = dispatcher._forkserver._process.pid
+    assert entries(f"{server}/fd") < 12, "the forkserver keeps no file per job"
+    assert entries(f"{server}/task") == 1
+
+
+def test_preloaded_modules_are_loaded_once_and_not_here(order, ended, references, tmp_path):
+    """Modules to preload are imported by the forkserver; one that fails is left to the jobs."""
+    prepared = LocalDispatcher(["fake_cuda", "failing_module"])
+    prepared.warm_up()
+    described = tmp_path / "seen"
+    references.append(prepared.start(order("describe", described)))
+    assert ended(references[0], by=prepared).exit_code == 0
+    assert {"fake_cuda", "failing_module"}.isdisjoint(sys.modules)
+    prepared.close(5.0)
+
+
+def test_the_payload_may_be_large(dispatcher, order, ended, tmp_path):
+    """A payload of megabytes arrives whole; nothing of it shows in the process list."""
+    log = tmp_path / "job.log"
+    payload = "ü" * 2_000_000
+    assert ended(dispatcher.start(order("write", payload, EACO_LOG_FILE=str(log)))).exit_code == 0
+    assert payload in log.read_text()
+
+
+def test_a_killed_forkserver_is_replaced(dispatcher, order, ended, until, tmp_path):
+    """After kill -9 of the forkserver its jobs live on and are known, without exit codes; new ones start."""
+    place = tmp_path / "pid"
+    first = dispatcher.start(order("wait", place))
+    until(lambda: place.exists() and place.read_text(), "the job's own code")
+    server = dispatcher._forkserver._process.pid
+    os.kill(server, signal.SIGKILL)
+    second = dispatcher.start(order("exit_with", "0"))
+    assert ended(second).exit_code == 0
+    assert dispatcher.poll(first).alive
+    dispatcher.kill(first, grace_s=0.0)
+    assert ended(first).exit_code is None
+    assert not Path(f"/proc/{server}").exists(), "it was collected"
+
+
+def test_a_start_after_the_forkserver_died_unseen(dispatcher, order, ended):
+    """A start that finds its forkserver dead makes a new one in the same call."""
+    ended(dispatcher.start(order("exit_with", "0")))
+    os.kill(dispatcher._forkserver._process.pid, signal.SIGKILL)
+    dispatcher._forkserver._process.wait()
+    assert ended(dispatcher.start(order("exit_with", "5"))).exit_code == 5
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["well", "stopped"])
+def test_c24_close_returns_within_its_bound_and_leaves_jobs_alone(
+    dispatcher, order, ended, until, tmp_path, is_stopped
+):
+    """Closing ends the forkserver even if it no longer answers; a running group goes on and can be ended."""
+    place = tmp_path / "pid"
+    reference = dispatcher.start(order("wait", place))
+    until(lambda: place.exists() and place.read_text(), "the job's own code")
+    server = dispatcher._forkserver._process
+    if is_stopped:
+        server.send_signal(signal.SIGSTOP)
+    dispatcher.close(0.2)
+    dispatcher.close(0.2)
+    assert server.returncode is not None
+    assert dispatcher.poll(reference).alive
+    dispatcher.kill(reference, grace_s=0.0)
+    assert ended(reference).exit_code is None
+
+
+def test_fork_of_the_starter_makes_a_forkserver_of_its_own(dispatcher, order, ended):
+    """A fork of the scheduler that uses its copy of the dispatcher does not disturb the original."""
+    ended(dispatcher.start(order("exit_with", "0")))
+    child = os.fork()
+    if child == 0:
+        dispatcher.start(order("exit_with", "0"))
+        dispatcher.close(5.0)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ended(dispatcher.start(order("exit_with", "6"))).exit_code == 6
