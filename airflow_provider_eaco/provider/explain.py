@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Verdict
-from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.ports import JobRecord
-from airflow_provider_eaco.provider.shown import UNKNOWN, shown_duration, shown_energy, shown_instant
+from airflow_provider_eaco.provider.shown import UNKNOWN, shown_duration, shown_instant
 
 NOT_DECIDED = "no scheduler has looked at it since it was queued"
 NOT_DECIDED_REMEDY = "a running scheduler with the executor decides within one heartbeat"
@@ -29,10 +28,11 @@ class StandingDecision:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a waiting job stands in the planned order of its pool; the first is 1."""
+    """Where a waiting job stands in the planned order of its GPU pool; the first is 1."""
 
     position: int
     of: int
+    pool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Explanation:
     """All that there is to say about one job.
 
     ``reason`` is the most severe one while the job waits or after it was rejected, else ``None``; ``also``
-    are the others, most severe first. ``energy_j`` is ``None`` where it was not measured.
+    are the others, most severe first. ``pool`` is the Airflow pool of the task. ``energy`` says how it was found, and ``unknown`` where it was not.
     """
 
     job_id: str
@@ -77,14 +77,7 @@ class Explanation:
     place: Place | None = None
     also: tuple[ShownReason, ...] = ()
     story: tuple[Event, ...] = ()
-    energy_j: float | None = None
-
-
-def task_name(job: Job) -> str:
-    """Return ``dag_id.task_id``, with the map index of a mapped task."""
-    order = job.order
-    mapped = f"[{order.map_index}]" if order.map_index >= 0 else ""
-    return f"{order.dag_id}.{order.task_id}{mapped}"
+    energy: str = UNKNOWN
 
 
 def state_of(record: JobRecord) -> str:
@@ -108,7 +101,7 @@ def explain(
     now_s: float,
     *,
     story: Sequence[Event] = (),
-    energy_j: float | None = None,
+    energy: str = UNKNOWN,
 ) -> Explanation:
     """Return what every surface says about this job at ``now_s``.
 
@@ -121,7 +114,7 @@ def explain(
         standing = None
     return Explanation(
         job_id=record.job.job_id,
-        task=task_name(record.job),
+        task=record.job.label,
         pool=record.job.pool,
         family=record.job.request.family,
         state=state_of(record),
@@ -132,7 +125,7 @@ def explain(
         place=place if waits else None,
         also=told[1:],
         story=tuple(sorted(story, key=lambda event: event.at_s)),
-        energy_j=energy_j,
+        energy=energy,
     )
 
 
@@ -147,7 +140,7 @@ def in_words(explanation: Explanation, now_s: float) -> list[str]:
     lines += [f"  also: {r.code}: {r.sentence} (to change it: {r.remedy})" for r in explanation.also]
     lines += [f"  {shown_instant(event.at_s)}  {event.event}: {event.text}" for event in explanation.story]
     if explanation.state != JobPhase.WAITING and explanation.reason is None:
-        lines.append(f"  energy: {shown_energy(explanation.energy_j)}")
+        lines.append(f"  energy: {explanation.energy}")
     return lines
 
 
@@ -161,11 +154,9 @@ def _waited_s(record: JobRecord, now_s: float) -> float | None:
 def _state_line(explanation: Explanation) -> str:
     queued = f"queued {shown_instant(explanation.queued_s)}, waited {shown_duration(explanation.waited_s)}"
     if explanation.place is None:
-        return f"{explanation.state}; {queued}; pool {explanation.pool}"
+        return f"{explanation.state}; {queued}; Airflow pool {explanation.pool or UNKNOWN}"
     place = explanation.place
-    return (
-        f"{explanation.state}; {queued}; position {place.position} of {place.of} in pool {explanation.pool}"
-    )
+    return f"{explanation.state}; {queued}; position {place.position} of {place.of} in pool {place.pool}"
 
 
 def _since(since_s: float | None, now_s: float) -> str:

@@ -19,7 +19,8 @@ def shown_number(value: float | None, digits: int = 1, unit: str = "") -> str:
     """Return a quantity that is never negative, with ``digits`` decimals and its unit."""
     if value is None or not math.isfinite(value) or value < 0:
         return UNKNOWN
-    text = f"{value:.{digits}f}"
+    # abs: the float -0.0 is not below 0 and would keep its sign.
+    text = f"{abs(value):.{digits}f}"
     return f"{text} {unit}" if unit else text
 
 
@@ -33,11 +34,13 @@ def shown_percent(value: float | None) -> str:
     return UNKNOWN if value is None or value > 100 else shown_number(value, 1, "%")
 
 
-def shown_energy(energy_j: float | None) -> str:
-    """Return joules, and from one kilowatt-hour on kilowatt-hours."""
+def shown_energy(energy_j: float | None, *, partial: bool = False) -> str:
+    """Return joules, and from one kilowatt-hour on kilowatt-hours; a lower bound if a part is missing."""
     if energy_j is not None and energy_j >= _JOULES_PER_KWH:
-        return shown_number(energy_j / _JOULES_PER_KWH, 3, "kWh")
-    return shown_number(energy_j, 0, "J")
+        text = shown_number(energy_j / _JOULES_PER_KWH, 3, "kWh")
+    else:
+        text = shown_number(energy_j, 0, "J")
+    return f"at least {text}" if partial and text != UNKNOWN else text
 
 
 def shown_instant(at_s: float | None) -> str:

@@ -10,15 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Progress, Share
 from airflow_provider_eaco.core.model.placement import Lease
-from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
-from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.core.model.units import format_memory_mib
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
-from airflow_provider_eaco.provider.explain import Explanation, task_name
+from airflow_provider_eaco.provider.explain import Explanation
 from airflow_provider_eaco.provider.shown import (
     UNKNOWN,
     shown_count,
@@ -29,31 +26,11 @@ from airflow_provider_eaco.provider.shown import (
 )
 
 NO_WORKER = "no GPU workers registered"
-UNLIMITED = "unlimited"
-# Of a job that was handed over a moment ago the Airflow pool is not known yet: its name is empty.
-NOT_LOOKED_UP = "just queued: the scheduler looks their pool up at its next heartbeat"
-
-
-@dataclass(frozen=True, slots=True)
-class PoolRow:
-    """One Airflow pool that leads to a GPU pool; slots count the pool slots of tasks that hold GPUs."""
-
-    pool: str
-    airflow_pool: str
-    mode: str
-    policy: str
-    ordering: str
-    slots: str
-    used: str
-    open: str
-    waiting: str
-    running: str
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node. ``gpus_unknown`` are those whose health nobody knows."""
+    """One node. ``gpus_unknown`` are those whose health nobody knows: all of a node that is unavailable."""
 
     node: str
     state: str
@@ -118,61 +95,6 @@ def columns(row: object) -> dict[str, str]:
     return {item.name: getattr(row, item.name) for item in fields(row)}  # type: ignore[arg-type] # rows are dataclasses
 
 
-def pool_rows(view: LedgerView, states: Sequence[PoolState]) -> list[PoolRow]:
-    """Return the Airflow pool of each GPU pool's name, then the other Airflow pools that jobs come from.
-
-    :param states: the declared GPU pools, with all pools that Airflow has.
-    """
-    declared = {state.settings.name for state in states}
-    others = sorted({record.job.pool for record in view.jobs} - declared)
-    rows = [_pool_row(view, state.settings.name, state) for state in states]
-    # Jobs of every Airflow pool that is not declared go to the first GPU pool.
-    rows += [_pool_row(view, name, states[0]) for name in others]
-    return rows
-
-
-def _pool_row(view: LedgerView, name: str, state: PoolState) -> PoolRow:
-    settings = state.settings
-    holders = {lease.job_id for lease in view.leases}
-    of_pool = [record for record in view.jobs if record.job.pool == name]
-    used = sum(record.job.pool_slots for record in of_pool if record.job.job_id in holders)
-    airflow_pool = state.airflow_pools.get(name)
-    limited = None if airflow_pool is None else airflow_pool.slots
-    return PoolRow(
-        pool=settings.name,
-        airflow_pool=name or UNKNOWN,
-        mode=str(settings.mode.value),
-        policy=settings.policy if settings.mode is PoolMode.SHARE else PoolMode.EXCLUSIVE.value,
-        ordering=settings.ordering,
-        slots=_slots(airflow_pool, limited),
-        used=str(used),
-        open=_slots(airflow_pool, None if limited is None else max(0, limited - used)),
-        waiting=str(sum(1 for record in of_pool if record.phase is JobPhase.WAITING)),
-        running=str(sum(1 for record in of_pool if record.job.job_id in holders)),
-        note=_pool_note(settings, airflow_pool, used) if name else NOT_LOOKED_UP,
-    )
-
-
-def _slots(airflow_pool: AirflowPool | None, slots: int | None) -> str:
-    if airflow_pool is None:
-        return UNKNOWN
-    return UNLIMITED if slots is None else str(slots)
-
-
-def _pool_note(settings: PoolSettings, airflow_pool: AirflowPool | None, used: int) -> str:
-    if settings.mode is PoolMode.OFF:
-        return "off: tasks pass through"
-    if airflow_pool is None:
-        return "does not exist in Airflow"
-    if airflow_pool.slots == 0:
-        return "closed: it has 0 slots, nothing starts"
-    if airflow_pool.slots is not None and used > airflow_pool.slots:
-        return f"closed: {used} slots in use of {airflow_pool.slots}; nothing starts until they are fewer"
-    if airflow_pool.slots is not None and used == airflow_pool.slots:
-        return "full"
-    return "observe: nothing is held" if settings.mode is PoolMode.OBSERVE else ""
-
-
 def node_rows(view: LedgerView, readings: Mapping[str, GpuReading]) -> list[NodeRow]:
     """Return the nodes by name; a GPU counts as used while a lease names it, once for all residents."""
     return [_node_row(node, view, readings) for node in sorted(view.nodes, key=lambda node: node.name)]
@@ -187,8 +109,9 @@ def _node_row(node: Node, view: LedgerView, readings: Mapping[str, GpuReading]) 
         gpu_model=", ".join(sorted(models)) or UNKNOWN,
         gpus=str(len(node.gpus)),
         gpus_used=str(len(used_gpus(node, view.leases))),
-        gpus_unhealthy=str(health[GpuHealth.UNHEALTHY]),
-        gpus_unknown=str(health[GpuHealth.UNKNOWN]),
+        gpus_unhealthy=str(health[GpuHealth.UNHEALTHY] if node.available else 0),
+        # Nobody knows how the GPUs of a node are that does not report.
+        gpus_unknown=str(health[GpuHealth.UNKNOWN] if node.available else len(node.gpus)),
         power=shown_number(power_w(node.gpus, readings), 0, "W"),
         last_report=_age(node.last_report_s, view.now_s),
     )
@@ -216,7 +139,7 @@ def power_w(gpus: Sequence[Gpu], readings: Mapping[str, GpuReading]) -> float | 
 
 def gpu_rows(view: LedgerView, readings: Mapping[str, GpuReading]) -> list[GpuRow]:
     """Return every GPU in the order of node and index, with the tasks that hold it."""
-    task_of = {record.job.job_id: task_name(record.job) for record in view.jobs}
+    task_of = {record.job.job_id: record.job.label for record in view.jobs}
     residents: dict[str, list[str]] = {}
     for lease in view.leases:
         for uuid in lease.placement.gpu_uuids:
@@ -243,7 +166,7 @@ def queue_row(explanation: Explanation, request: GpuRequest, run: str) -> QueueR
     """Return one line of the queue."""
     place, reason = explanation.place, explanation.reason
     return QueueRow(
-        pool=explanation.pool,
+        pool=UNKNOWN if place is None else place.pool,
         position=UNKNOWN if place is None else str(place.position),
         task=explanation.task,
         run=run,
@@ -254,6 +177,36 @@ def queue_row(explanation: Explanation, request: GpuRequest, run: str) -> QueueR
         waited=shown_duration(explanation.waited_s),
         job=explanation.job_id,
     )
+
+
+def explanation_document(explanation: Explanation) -> dict[str, object]:
+    """Return all that ``why`` tells, for programs."""
+    place, reason = explanation.place, explanation.reason
+    return {
+        "task": explanation.task,
+        "job": explanation.job_id,
+        "family": explanation.family,
+        "airflow_pool": explanation.pool or UNKNOWN,
+        "pool": None if place is None else place.pool,
+        "state": explanation.state,
+        "queued": shown_instant(explanation.queued_s),
+        "waited": shown_duration(explanation.waited_s),
+        "position": None if place is None else place.position,
+        "of": None if place is None else place.of,
+        "reason": None if reason is None else reason.code,
+        "sentence": None if reason is None else reason.sentence,
+        "since": None if reason is None else shown_instant(explanation.since_s),
+        "what_would_change_it": None if reason is None else reason.remedy,
+        "also": [
+            {"reason": other.code, "sentence": other.sentence, "what_would_change_it": other.remedy}
+            for other in explanation.also
+        ],
+        "story": [
+            {"at": shown_instant(event.at_s), "event": event.event, "text": event.text}
+            for event in explanation.story
+        ],
+        "energy": explanation.energy,
+    }
 
 
 def shown_request(request: GpuRequest) -> str:
@@ -310,7 +263,7 @@ def _lease_row(
 
 
 def _task(job_id: str, record_of: Mapping[str, JobRecord]) -> str:
-    return task_name(record_of[job_id].job) if job_id in record_of else f"job {job_id}"
+    return record_of[job_id].job.label if job_id in record_of else f"job {job_id}"
 
 
 def shown_gpus(uuids: Iterable[str], index_of: Mapping[str, int]) -> str:

@@ -24,7 +24,6 @@ from airflow_provider_eaco.provider.explain import (
     StandingDecision,
     explain,
     in_words,
-    task_name,
 )
 from airflow_provider_eaco.provider.reference import reasons_reference
 
@@ -37,18 +36,19 @@ FULL = Finding(Reason.WAITING_FOR_GPU, {"wanted": 8, "free": 0, "sharing": "no"}
 def record(
     phase: JobPhase = JobPhase.WAITING, *, map_index: int = -1, started_s: float | None = None
 ) -> JobRecord:
-    job = Job("j1", GpuRequest(8, "vgg"), "eaco", QUEUED_S, OrderKey(0.0, "d", "t", map_index, "j1"))
+    job = Job("j1", GpuRequest(8, "vgg"), "eaco", QUEUED_S, OrderKey(0.0, "d", "t", 3, "j1"))
     return JobRecord(job, phase, "scheduler-1", started_s=started_s)
 
 
 def test_a_waiting_job_has_its_most_severe_reason_first_and_keeps_the_others() -> None:
     """The stored order of findings is shown: one reason, since when, where in the queue, and all others."""
-    told = explain(record(), StandingDecision(hold(FULL, MEMORY), QUEUED_S + 60), Place(3, 17), NOW_S)
+    told = explain(record(), StandingDecision(hold(FULL, MEMORY), QUEUED_S + 60), Place(3, 17, "eaco"), NOW_S)
     assert told.reason is not None
     assert (told.reason.code, told.reason.sentence) == (MEMORY.reason.code, MEMORY.text)
     assert told.reason.remedy == MEMORY.reason.remedy
     assert [other.sentence for other in told.also] == [FULL.text]
-    assert (told.since_s, told.place, told.waited_s) == (QUEUED_S + 60, Place(3, 17), 600.0)
+    assert told.task == "d.t[3]"
+    assert (told.since_s, told.place, told.waited_s) == (QUEUED_S + 60, Place(3, 17, "eaco"), 600.0)
     words = "\n".join(in_words(told, NOW_S))
     assert "position 3 of 17 in pool eaco" in words
     assert f"memory_would_overflow, since 2027-01-15 08:01:00 UTC (9 min): {MEMORY.text}" in words
@@ -77,7 +77,9 @@ def test_a_waiting_job_never_has_no_reason(standing: StandingDecision | None) ->
 def test_a_rejected_job_keeps_the_reason_of_its_rejection() -> None:
     """After a rejection the reason stays, without a place in the queue."""
     finding = Finding(Reason.NO_SUCH_GPU, {"wanted": "16 V100", "largest": "8 V100"})
-    told = explain(record(JobPhase.REJECTED), StandingDecision(reject(finding), 1.0), Place(1, 1), NOW_S)
+    told = explain(
+        record(JobPhase.REJECTED), StandingDecision(reject(finding), 1.0), Place(1, 1, "eaco"), NOW_S
+    )
     assert told.reason is not None
     assert told.reason.sentence == finding.text
     assert told.place is None
@@ -88,19 +90,13 @@ def test_a_running_job_tells_its_story_in_order() -> None:
     events = [Event(QUEUED_S + 9, "trial", "beside d.u"), Event(QUEUED_S + 5, "launched", "on n1")]
     standing = StandingDecision(hold(FULL), 1.0)
     running = record(JobPhase.RUNNING, started_s=QUEUED_S + 5)
-    told = explain(running, standing, None, NOW_S, story=events, energy_j=None)
+    told = explain(running, standing, None, NOW_S, story=events)
     assert told.reason is None
     assert [event.event for event in told.story] == ["launched", "trial"]
     assert told.waited_s == 5.0
     words = in_words(told, NOW_S)
     assert words[-1] == "  energy: unknown"
     assert "launched: on n1" in words[-3]
-
-
-def test_a_mapped_task_is_named_with_its_index() -> None:
-    """The name tells mapped tasks apart, and has no index where there is none."""
-    assert task_name(record(map_index=3).job) == "d.t[3]"
-    assert task_name(record().job) == "d.t"
 
 
 def test_the_document_of_reasons_is_fresh() -> None:

@@ -69,3 +69,9 @@ def test_an_instant_is_in_utc() -> None:
 def test_energy_changes_its_unit(energy_j: float, text: str) -> None:
     """Below one kilowatt-hour energy is in joules."""
     assert shown_energy(energy_j) == text
+
+
+def test_energy_with_a_gap_is_a_lower_bound() -> None:
+    """Joules that could not be measured are not taken for zero."""
+    assert shown_energy(10.0, partial=True) == "at least 10 J"
+    assert shown_energy(None, partial=True) == "unknown"

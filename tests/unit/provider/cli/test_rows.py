@@ -14,13 +14,13 @@ from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, SoloProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows, summary
 from airflow_provider_eaco.provider.cli.profile_rows import profile_details, profile_rows
 from airflow_provider_eaco.provider.cli.rows import (
     columns,
     gpu_rows,
     lease_rows,
     node_rows,
-    pool_rows,
     shown_gpus,
     shown_request,
 )
@@ -75,8 +75,8 @@ def test_c11_open_slots_are_never_negative(
     """A pool shrunk below its use shows 0 open slots and says that it is closed; -1 slots are unlimited."""
     stored = view(WAITING, running("a", pool_slots=2), leases=(lease("a", "n1-g0"),))
     known = {} if airflow_pool is None else {"eaco": airflow_pool}
-    (row,) = pool_rows(stored, [PoolState(replace(POOL, mode=mode), known)])
-    assert (row.slots, row.used, row.open, row.waiting, row.running) == (slots, "2", open_slots, "1", "1")
+    (row,) = airflow_pool_rows(stored, [PoolState(replace(POOL, mode=mode), known)])
+    assert (row.slots, row.used, row.open, row.waiting) == (slots, "2", open_slots, "1")
     assert row.note.startswith(note)
     assert bool(row.note) == bool(note)
 
@@ -84,7 +84,7 @@ def test_c11_open_slots_are_never_negative(
 def test_c10_an_airflow_pool_that_jobs_come_from_has_a_row_of_its_own() -> None:
     """Jobs of an Airflow pool that is not declared are counted under its name, also if it does not exist."""
     stored = view(WAITING, JobRecord(job("x", pool="misspelt"), JobPhase.WAITING, "s"))
-    first, second = pool_rows(stored, [PoolState(POOL, {"eaco": AirflowPool(1)})])
+    first, second = airflow_pool_rows(stored, [PoolState(POOL, {"eaco": AirflowPool(1)})])
     assert (first.airflow_pool, first.waiting) == ("eaco", "1")
     assert (second.pool, second.airflow_pool, second.waiting) == ("eaco", "misspelt", "1")
     assert second.note == "does not exist in Airflow"
@@ -93,9 +93,27 @@ def test_c10_an_airflow_pool_that_jobs_come_from_has_a_row_of_its_own() -> None:
 def test_a_job_whose_pool_is_not_looked_up_yet_is_counted() -> None:
     """A job that was handed over a moment ago has a line of its own, which says why its pool is unknown."""
     stored = view(JobRecord(job("x", pool=""), JobPhase.WAITING, "s"))
-    row = pool_rows(stored, [PoolState(POOL, {"eaco": AirflowPool(1)})])[1]
+    row = airflow_pool_rows(stored, [PoolState(POOL, {"eaco": AirflowPool(1)})])[1]
     assert (row.airflow_pool, row.slots, row.waiting) == ("unknown", "unknown", "1")
     assert row.note.startswith("just queued")
+
+
+def test_a_gpu_pool_counts_its_jobs_and_gpus() -> None:
+    """The numbers of a pool add up: those who hold GPUs, those who wait, and GPUs that several hold."""
+    stored = view(
+        WAITING, running("a"), running("b"), leases=(lease("a", "n1-g0"), lease("b", "n1-g0", token=2))
+    )
+    (row,) = pool_rows(stored, [PoolState(replace(POOL, mode=PoolMode.EXCLUSIVE), {})])
+    assert (row.mode, row.policy, row.ordering) == ("exclusive", "exclusive", "fifo")
+    assert (row.gpus, row.gpus_used, row.gpus_shared) == ("2", "1", "1")
+    assert (row.waiting, row.on_hold, row.running) == ("1", "0", "2")
+
+
+def test_the_gpus_of_a_node_that_does_not_report_are_unknown() -> None:
+    """What was last seen of a silent node is not shown as its present health."""
+    silent = Node("n1", gpus("n1", 2, GpuHealth.UNHEALTHY), available=False)
+    total = summary(view(nodes=(silent,)), {}, None)
+    assert (total.gpus, total.gpus_unhealthy, total.gpus_unknown, total.power) == ("2", "0", "2", "unknown")
 
 
 def test_a_shared_gpu_is_used_once() -> None:
