@@ -14,6 +14,7 @@ from airflow_provider_eaco.simulator.memory_store import (
 )
 from tests.contract.decision_log_suite import DecisionLogContract
 from tests.contract.ledger_suite import LedgerContract
+from tests.contract.ledger_walk_suite import LedgerWalkContract
 from tests.contract.parts import ManualClock
 from tests.contract.planner_lock_suite import PlannerLockContract
 from tests.contract.profile_store_suite import BUILT_IN, ProfileStoreContract
@@ -21,6 +22,14 @@ from tests.contract.profile_store_suite import BUILT_IN, ProfileStoreContract
 
 class TestMemoryLedger(LedgerContract):
     """The ledger in memory."""
+
+    @pytest.fixture
+    def ledger(self, clock: ManualClock) -> Ledger:
+        return MemoryLedger(clock)
+
+
+class TestMemoryLedgerWalk(LedgerWalkContract):
+    """The ledger in memory, over ten thousand random steps."""
 
     @pytest.fixture
     def ledger(self, clock: ManualClock) -> Ledger:
