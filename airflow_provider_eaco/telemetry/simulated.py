@@ -8,6 +8,7 @@ know what happened reads :meth:`SimulatedCluster.account` or :func:`read_history
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -110,8 +111,10 @@ class SimulatedCluster:
         hold_limit_s: float = HOLD_LIMIT_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not time_scale > 0:
-            raise InvalidSettingError("[eaco] simulated_time_scale", f"{time_scale!r} must be above 0")
+        if not 0 < time_scale < math.inf:
+            raise InvalidSettingError(
+                "[eaco] simulated_time_scale", f"{time_scale!r} must be a finite number above 0"
+            )
         self._file = StateFile(state)
         self._nodes = tuple(nodes)
         self._truth = truth
@@ -230,7 +233,7 @@ def _reading(
         uuid=uuid,
         at_s=now_s,
         utilisation_pct=held.utilisation_pct,
-        memory_used_mib=sum(known) if len(known) == len(memories) else None,
+        memory_used_mib=min(sum(known), node.memory_mib) if len(known) == len(memories) else None,
         power_w=held.power_w / len(held.gpu_uuids),
         energy_j=energy_j,
         foreign_memory_mib=0,

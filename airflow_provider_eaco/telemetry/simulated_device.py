@@ -56,6 +56,7 @@ class SimulatedDevice:
         self._patience_s = patience_s
         self._unit = 0
         self._units = 0.0
+        self._warned_unit = 0
         # What is known of the present unit, for the case that the state file is lost and rebuilt meanwhile.
         self._share_left = 1.0
         self._lost_elapsed_s = 0.0
@@ -96,8 +97,7 @@ class SimulatedDevice:
                 if model is not None:
                     self._begin(model)
         except (StateBusyError, OSError) as error:
-            # wait_unit() begins it then.
-            log.warning("simulated state cannot be changed now: error=%s", error)
+            self._warn(error)  # wait_unit() begins it then
 
     def wait_unit(self) -> float | None:
         """Return, once the device has done the unit that was begun, its device time in (simulated) seconds.
@@ -163,8 +163,14 @@ class SimulatedDevice:
                 model.wait_unit(key)
                 return model.unit_state(key)
         except (StateBusyError, OSError) as error:
-            log.warning("simulated state cannot be changed now: error=%s", error)
+            self._warn(error)
             return None
+
+    def _warn(self, error: Exception) -> None:
+        # Once per unit: a file that cannot be written would otherwise fill the task's log at every poll.
+        if self._warned_unit != self._unit:
+            self._warned_unit = self._unit
+            log.warning("simulated state cannot be changed now: error=%s", error)
 
 
 def _pause_s(unit: UnitState) -> float:
