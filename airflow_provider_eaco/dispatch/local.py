@@ -296,7 +296,11 @@ class _Forkserver:
                 ours.close()
                 raise
         self.channel = Channel(ours)
-        self.channel.send({"sys_path": sys.path, "modules": list(preload)})
+        try:
+            self.channel.send({"sys_path": sys.path, "modules": list(preload)})
+        except ChannelClosedError:
+            self.close(0.0)
+            raise
 
     def is_usable(self) -> bool:
         """Whether it lives and is ours: a fork of this process must not speak on the same connection."""

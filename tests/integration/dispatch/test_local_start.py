@@ -103,7 +103,8 @@ def test_c19_a_system_without_room_is_a_launch_error(dispatcher, order, ended):
     """When the system gives the forkserver nothing more, the error says so; later starts work again."""
     ended(dispatcher.start(order("exit_with", "0")))
     server = dispatcher._forkserver._process.pid
-    usual = resource.prlimit(server, resource.RLIMIT_NOFILE, (3, 3))
+    usual = resource.prlimit(server, resource.RLIMIT_NOFILE)
+    resource.prlimit(server, resource.RLIMIT_NOFILE, (3, usual[1]))
     with pytest.raises(LaunchError, match="Too many open files"):
         dispatcher.start(order("exit_with", "0"))
     resource.prlimit(server, resource.RLIMIT_NOFILE, usual)
