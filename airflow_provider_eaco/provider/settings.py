@@ -20,12 +20,12 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNodeSettings:
-    """One simulated node as it is configured; memory in MiB per GPU."""
+    """One simulated node as configured; memory in MiB per GPU, ``None`` for the model's own."""
 
     name: str
     gpus: int = 8
     gpu_model: str = "V100"
-    gpu_memory_mib: int = 16 * 1024
+    gpu_memory_mib: int | None = None
     host_memory_mib: int | None = None
 
 
@@ -180,9 +180,9 @@ def _simulated_node(row: Mapping[str, Any]) -> SimulatedNodeSettings:
     if not isinstance(name, str) or not name or not isinstance(model, str) or not model:
         raise _error(option, f"{dict(row)!r} needs a name, and a gpu_model that is a name")
     try:
-        memory_mib = parse_memory_mib(row.get("gpu_memory", "16GiB"), "gpu_memory")
-        host = row.get("host_memory")
-        host_mib = None if host is None else parse_memory_mib(host, "host_memory")
+        memory_mib, host_mib = (
+            parse_memory_mib(row[key], key) if key in row else None for key in ("gpu_memory", "host_memory")
+        )
     except InvalidRequestError as error:
         raise _error(option, f"node {name}: {error}") from error
     return SimulatedNodeSettings(name, _whole(option, row.get("gpus", 8)), model, memory_mib, host_mib)

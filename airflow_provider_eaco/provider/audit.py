@@ -1,0 +1,62 @@
+"""Why a task waits, in Airflow's audit log: one line whenever the reason changes, none while it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Verdict
+from airflow_provider_eaco.provider.host import ExecutorHost
+
+EVENT_HOLD = "eaco hold"
+EVENT_REJECT = "eaco reject"
+EVENT_ADMIT = "eaco admit"
+# A scheduler loop writes its lines in one transaction; a queue of a thousand gets its reasons over a few.
+LINES_PER_HEARTBEAT = 200
+
+
+class ReasonLog:
+    """Remembers the last reason told for each job of this executor."""
+
+    def __init__(self, host: ExecutorHost) -> None:
+        self._host = host
+        self._told: dict[str, str] = {}
+        self._untold: dict[str, tuple[Any, str, str, str]] = {}
+
+    def note(self, job_id: str, key: Any, decision: AdmissionDecision) -> None:
+        """Remember a decision; :meth:`flush` tells it if its verdict or most severe reason is a new one."""
+        code = f"{decision.verdict}:{decision.reason.code if decision.reason else ''}"
+        if self._told.get(job_id) == code:
+            self._untold.pop(job_id, None)
+            return
+        event = {Verdict.HOLD: EVENT_HOLD, Verdict.REJECT: EVENT_REJECT, Verdict.ADMIT: EVENT_ADMIT}
+        self._untold[job_id] = (key, code, event[decision.verdict], text_of(decision))
+
+    def note_finding(self, job_id: str, key: Any, finding: Finding) -> None:
+        """Remember a reason to hold that no policy gave."""
+        self.note(job_id, key, AdmissionDecision(Verdict.HOLD, (finding,)))
+
+    def flush(self) -> None:
+        """Tell what changed, at most :data:`LINES_PER_HEARTBEAT` lines; the rest follows next time."""
+        for job_id in list(self._untold)[:LINES_PER_HEARTBEAT]:
+            key, code, event, text = self._untold.pop(job_id)
+            self._told[job_id] = code
+            self._host.tell(key, event, text)
+
+    def forget(self, job_ids: Iterable[str]) -> None:
+        """Drop what is remembered of jobs that are gone."""
+        for job_id in job_ids:
+            self._told.pop(job_id, None)
+            self._untold.pop(job_id, None)
+
+
+def text_of(decision: AdmissionDecision) -> str:
+    """Return the decision as a sentence: its findings, most severe first, or where it was admitted."""
+    if decision.findings:
+        return "; ".join(finding.text for finding in decision.findings)
+    if decision.placement is None:
+        return str(decision.verdict)
+    gpus = len(decision.placement.gpu_uuids)
+    company = f"with {len(decision.co_residents)} other jobs" if decision.co_residents else "alone"
+    why = f": {decision.choice}" if decision.choice else ""
+    return f"{gpus} GPUs on {decision.placement.node}, {company}{why}"

@@ -1,0 +1,121 @@
+"""What follows the end of a granted task's processes: the lease falls, the run teaches, Airflow is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.errors import EacoError, StoreUnavailableError
+from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.engine.profiling import EndedRun, learn_run
+from airflow_provider_eaco.engine.progress import Report, ingest
+from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
+from airflow_provider_eaco.provider.host import ExecutorHost
+from airflow_provider_eaco.provider.plain_lane import failure_text
+from airflow_provider_eaco.provider.running import RunningGroup, ending_of
+from airflow_provider_eaco.provider.services import Services
+from airflow_provider_eaco.provider.task_instances import TaskFacts
+
+log = logging.getLogger(__name__)
+
+# A lease has to fall even where the lifecycle does not allow the phase that fits best (a group that was never
+# recorded as running cannot have yielded).
+_NEXT_BEST = (JobPhase.FAILED, JobPhase.REMOVED)
+
+
+class EndingBook:
+    """Ends leases of groups that are gone, once each, also when the ledger is out of reach for a while."""
+
+    def __init__(self, host: ExecutorHost, services: Services, groups: GroupTable) -> None:
+        self._host = host
+        self._services = services
+        self._groups = groups
+        self._unreleased: list[tuple[RunningGroup, JobPhase]] = []
+        self._energy_due: list[RunningGroup] = []
+
+    def close(
+        self, ended: Sequence[EndedGroup], facts: Mapping[str, TaskFacts], reports: Sequence[Report]
+    ) -> None:
+        """Report every ended group to Airflow; release what it held as far as the ledger is in reach."""
+        view = self._last_view(reports)
+        for each in ended:
+            group = each.group
+            own = facts.get(group.job_id)
+            ending = ending_of(
+                None if own is None else own.state,
+                known=own is not None,
+                exit_code=each.exit_code,
+                requeued=group.key in self._host.queue(),
+            )
+            self._groups.remove(group)
+            self._host.note_ended(group.key, ending.event, failure_text(each.exit_code))
+            self._unreleased.append((group, ending.phase))
+            if view is not None:
+                self._learn(view, group, ending.phase)
+        self.retry_releases()
+
+    def retry_releases(self) -> None:
+        """Release the leases of groups that are gone.
+
+        :raises StoreUnavailableError: if the ledger is out of reach; what is left is released next time.
+        """
+        while self._unreleased:
+            group, phase = self._unreleased[0]
+            self._release(group, phase)
+            self._unreleased.pop(0)
+            self._energy_due.append(group)
+
+    def close_energy(self) -> None:
+        """Store the energy of jobs that have left, once the meters know that they have."""
+        due, self._energy_due = self._energy_due, []
+        for group in due:
+            for meter in self._services.meters:
+                if meter.energy is not None and meter.energy.write_energy(
+                    group.job_id, group.token, self._services.energy
+                ):
+                    break
+
+    def _release(self, group: RunningGroup, phase: JobPhase) -> None:
+        for wanted in (phase, *_NEXT_BEST):
+            try:
+                self._services.ledger.release(group.token, wanted)
+            except ValueError:
+                continue
+            return
+
+    def _last_view(self, reports: Sequence[Report]) -> LedgerView | None:
+        try:
+            if reports:
+                ingest(self._services.ledger, self._services.profiles, reports)
+            return self._services.ledger.view()
+        except StoreUnavailableError as error:
+            log.warning("The last reports of ended tasks are lost: error=%s", error)
+            return None
+
+    def _learn(self, view: LedgerView, group: RunningGroup, phase: JobPhase) -> None:
+        lease = next((each for each in view.leases if each.token == group.token), None)
+        record = next((each for each in view.jobs if each.job.job_id == group.job_id), None)
+        if lease is None or record is None:
+            return
+        try:
+            self._note(view, lease, record, phase)
+        except EacoError as error:
+            log.warning("A finished run teaches nothing: job_id=%s error=%s", group.job_id, error)
+
+    def _note(self, view: LedgerView, lease: Lease, record: JobRecord, phase: JobPhase) -> None:
+        models = {gpu.uuid: gpu.model for node in view.nodes for gpu in node.gpus}
+        model = models.get(lease.placement.gpu_uuids[0])
+        if model is not None:
+            run = EndedRun(record.job, phase, model, len(lease.placement.gpu_uuids))
+            learn_run(self._services.profiles, run, view.now_s)
+        done = record.job.progress.units_done
+        total = record.job.progress.units_total
+        self._services.decisions.record_event(
+            record.job.job_id,
+            "released",
+            f"{phase.value} after {done} of {'an unknown number of' if total is None else total} units; "
+            f"{len(lease.placement.gpu_uuids)} GPUs on {lease.placement.node} are free of it",
+            view.now_s,
+        )

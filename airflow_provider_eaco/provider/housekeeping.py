@@ -1,0 +1,98 @@
+"""Rows that nobody looks after any more: of schedulers that are gone, of tasks that are over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from enum import Enum
+
+from airflow.utils.state import TaskInstanceState
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.ports import Dispatcher, JobRecord, Ledger, LedgerView
+from airflow_provider_eaco.dispatch.process_group import ProcessReference
+from airflow_provider_eaco.provider.adoption import find_process
+from airflow_provider_eaco.provider.running import WANTED_STATES, ending_of
+from airflow_provider_eaco.provider.task_instances import TaskFacts
+
+log = logging.getLogger(__name__)
+
+_MAY_COME_BACK = frozenset(
+    {
+        TaskInstanceState.UP_FOR_RESCHEDULE,
+        TaskInstanceState.DEFERRED,
+        TaskInstanceState.SCHEDULED,
+        TaskInstanceState.QUEUED,
+        TaskInstanceState.RUNNING,
+    }
+)
+
+
+class Process(Enum):
+    """What is known of the process behind a lease."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    ELSEWHERE = "elsewhere"
+
+
+class Housekeeper:
+    """Tidies rows whose executor cannot. What another living scheduler owns is left to it."""
+
+    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, kill_grace_s: float) -> None:
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._kill_grace_s = kill_grace_s
+
+    def tidy(
+        self, view: LedgerView, orphans: Collection[str], facts: Mapping[str, TaskFacts]
+    ) -> tuple[str, ...]:
+        """Bring the rows of these job ids in line with Airflow and the processes; return those changed.
+
+        :param orphans: unfinished jobs that no living executor has in memory.
+        :param facts: of the task instances that still exist.
+        """
+        leases = {lease.job_id: lease for lease in view.leases}
+        changed = []
+        for record in view.jobs:
+            job_id = record.job.job_id
+            if job_id in orphans and self._tidy_one(record, leases.get(job_id), facts.get(job_id)):
+                changed.append(job_id)
+        if changed:
+            log.info("Tidied %s jobs that nobody looked after: %s", len(changed), ", ".join(changed))
+        return tuple(changed)
+
+    def _tidy_one(self, record: JobRecord, lease: Lease | None, facts: TaskFacts | None) -> bool:
+        job_id = record.job.job_id
+        if lease is None:
+            if record.phase is JobPhase.YIELDED and facts is not None and facts.state in _MAY_COME_BACK:
+                return False
+            # Adoption or the next hand-over brings it back with its first queue time.
+            return self._ledger.finish_waiting(job_id, JobPhase.REMOVED)
+        process = self._process_of(record, lease)
+        wanted = facts is not None and facts.state in WANTED_STATES
+        if process is Process.ALIVE:
+            reference = record.process or str(find_process(job_id, lease.token))
+            if not wanted:
+                self._dispatcher.kill(reference, self._kill_grace_s)
+            return False
+        if process is Process.ELSEWHERE:
+            return False
+        return self._ledger.release(lease.token, _phase_after(record, facts))
+
+    def _process_of(self, record: JobRecord, lease: Lease) -> Process:
+        if record.process is not None:
+            if not ProcessReference.parse(record.process).on_this_host:
+                return Process.ELSEWHERE
+            alive = self._dispatcher.poll(record.process).alive
+            return Process.ALIVE if alive else Process.GONE
+        found = find_process(record.job.job_id, lease.token)
+        return Process.GONE if found is None else Process.ALIVE
+
+
+def _phase_after(record: JobRecord, facts: TaskFacts | None) -> JobPhase:
+    if record.phase is JobPhase.LEASED:
+        return JobPhase.REMOVED
+    state = None if facts is None else facts.state
+    return ending_of(state, known=facts is not None, exit_code=None, requeued=False).phase

@@ -1,0 +1,236 @@
+"""Both lanes of one executor, wired, and the steps of its heartbeat."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_eaco.core.model.decision import Finding, Reason
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.job import GpuRequest
+from airflow_provider_eaco.dispatch.local import LocalDispatcher
+from airflow_provider_eaco.provider import task_instances
+from airflow_provider_eaco.provider.adoption import adoption_of
+from airflow_provider_eaco.provider.audit import ReasonLog
+from airflow_provider_eaco.provider.compat import make_workload, own_session
+from airflow_provider_eaco.provider.gpu_lane import GpuLane
+from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
+from airflow_provider_eaco.provider.host import ExecutorHost
+from airflow_provider_eaco.provider.housekeeping import Housekeeper
+from airflow_provider_eaco.provider.plain_lane import NO_LEASE, PlainLane
+from airflow_provider_eaco.provider.pool_less import PoolLessTasks
+from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
+
+if TYPE_CHECKING:
+    from airflow.executors.base_executor import BaseExecutor
+    from sqlalchemy.orm import Session
+
+log = logging.getLogger(__name__)
+
+POOL_LESS_INTERVAL_S = 2.0
+UNWANTED_INTERVAL_S = 3.0
+HOUSEKEEPING_INTERVAL_S = 15.0
+# Airflow fails a task that stays queued for task_queued_timeout; held ones are refreshed often within it.
+_KEEP_ALIVE_PART = 4
+_LONGEST_KEEP_ALIVE_S = 30.0
+
+
+class Every:
+    """Tells whether a step that need not run in every heartbeat is due."""
+
+    def __init__(self, interval_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = interval_s
+        self._monotonic = monotonic
+        self._next_s = float("-inf")
+
+    def due(self) -> bool:
+        """Return whether the interval has passed; then the next one begins."""
+        if self._monotonic() < self._next_s:
+            return False
+        self._next_s = self._monotonic() + self._interval_s
+        return True
+
+
+class Lanes:
+    """The plain lane, and the GPU lane unless our configuration is broken.
+
+    With a broken one GPU tasks are held with ``misconfigured`` and everything else goes on.
+    """
+
+    def __init__(
+        self, host: ExecutorHost, executor: BaseExecutor, dispatcher: LocalDispatcher, problem: str | None
+    ) -> None:
+        self._host = host
+        self._executor = executor
+        self.dispatcher = dispatcher
+        self.problem = problem
+        self.settings: EacoSettings | None = None
+        self.gpu: GpuLane | None = None
+        self.pool_less: PoolLessTasks | None = None
+        self.plain = PlainLane(host, dispatcher, executor.parallelism, EacoSettings().kill_grace_s)
+        # Without a GPU lane its tasks wait here, unwritten.
+        self._stranded = HoldingArea()
+        self._reasons = ReasonLog(host)
+        timeout_s = executor.conf.get("scheduler", "task_queued_timeout") or "600"
+        self._keep_alive = Every(min(_LONGEST_KEEP_ALIVE_S, float(timeout_s) / _KEEP_ALIVE_PART))
+        self._pool_less_due = Every(POOL_LESS_INTERVAL_S)
+        self._unwanted_due = Every(UNWANTED_INTERVAL_S)
+        self._housekeeping_due = Every(HOUSEKEEPING_INTERVAL_S)
+        self._housekeeper: Housekeeper | None = None
+
+    @classmethod
+    def make(cls, host: ExecutorHost, executor: BaseExecutor) -> Lanes:
+        """Return the lanes of an executor, from this process' configuration."""
+        from airflow_provider_eaco.provider.wiring import make_dispatcher, make_services
+
+        dispatcher = make_dispatcher()
+        try:
+            settings = load_settings()
+            services = make_services(settings, host.owner, dispatcher)
+        except (InvalidSettingError, OSError) as error:
+            log.exception("GPU tasks are held until the configuration is corrected")
+            return cls(host, executor, dispatcher, str(error))
+        lanes = cls(host, executor, dispatcher, None)
+        lanes.settings = settings
+        lanes.gpu = GpuLane(host, services, lanes.plain)
+        lanes.pool_less = PoolLessTasks(host, services, *_names_of(executor))
+        lanes.gpu.also_shown = lanes.pool_less
+        lanes._housekeeper = Housekeeper(services.ledger, dispatcher, settings.kill_grace_s)
+        return lanes
+
+    def accept(self, workload: Any, request: GpuRequest, session: Session | None) -> None:
+        """Hold a workload that asks for GPUs."""
+        if self.gpu is None:
+            self._stranded.add(HeldTask(workload, request, time.time()))
+        else:
+            self.gpu.accept(workload, request, time.time(), session)
+
+    def holds(self, key: Any) -> bool:
+        """Tell whether the workload of this key waits for GPUs."""
+        return self._stranded.holds_key(key) or (self.gpu is not None and self.gpu.holding.holds_key(key))
+
+    def finish_plain(self) -> None:
+        """Report the plain groups that are gone."""
+        ended = self.plain.groups.ended()
+        if not ended:
+            return
+        with own_session() as session:
+            job_ids = [each.group.job_id for each in ended if each.group.is_task]
+            facts = task_instances.facts_of(session, job_ids)
+        self.plain.finish(ended, facts)
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield the steps of a heartbeat in the order of decision 7, those that are due."""
+        if self.gpu is None:
+            yield "reasons", self._tell_misconfigured
+        else:
+            yield "ends", self.gpu.end
+            yield "progress", self.gpu.progress
+            yield "inventory", self.gpu.report_nodes
+            yield "Airflow pools", self.gpu.size_pools
+            if self._unwanted_due.due():
+                yield "taken back", self.gpu.drop_unwanted
+            yield "holding", self.gpu.hold
+            if self.pool_less is not None and self._pool_less_due.due():
+                yield "tasks without a pool", self._look_for_pool_less
+            yield "admission", self.gpu.admit
+            yield "launch", self.gpu.launch
+            yield "occupancy", self.gpu.occupy
+            yield "instructions", self.gpu.instruct
+        if self._keep_alive.due():
+            yield "keep-alive", self._refresh
+        if self._housekeeper is not None and self._housekeeping_due.due():
+            yield "housekeeping", self._tidy
+
+    def adopt(self, tis: Sequence[Any]) -> list[Any]:
+        """Take over task instances of a scheduler that died; return those that have to start anew."""
+        records, leases = {}, {}
+        if self.gpu is not None:
+            view = self.gpu.services.ledger.view()
+            records = {record.job.job_id: record for record in view.jobs}
+            leases = {lease.job_id: lease for lease in view.leases}
+        left = []
+        for ti in tis:
+            adoption = adoption_of(ti, records, leases, self.dispatcher)
+            if adoption.group is not None:
+                log.info("Adopted a running task: %s reference=%s", ti.key, adoption.group.reference)
+                in_gpu_lane = adoption.group.token != NO_LEASE and self.gpu is not None
+                (self.gpu.groups if in_gpu_lane and self.gpu else self.plain.groups).add(adoption.group)
+                self._executor.running.add(ti.key)
+            elif adoption.hold:
+                log.info("Adopted a waiting task: %s", ti.key)
+                self._executor.queue_workload(make_workload(ti, self._executor), session=None)  # type: ignore[arg-type]  # nothing is written
+            else:
+                left.append(ti)
+        return left
+
+    def revoke(self, job_id: str) -> None:
+        """Drop a held task and end a running one of this id, at the next chance to write."""
+        self._stranded.remove(job_id)
+        if self.gpu is not None:
+            self.gpu.revoke(job_id)
+        group = self.plain.groups.of_job(job_id)
+        if group is not None:
+            self.plain.groups.kill(group)
+
+    def note_unavailable(self, text: str) -> None:
+        """Tell held tasks that our tables are out of reach."""
+        if self.gpu is not None:
+            self.gpu.note_trouble(Finding(Reason.MISCONFIGURED, {"problem": text}))
+
+    def summary(self) -> str:
+        """Return what is in memory, in one line."""
+        held = len(self._stranded) + (0 if self.gpu is None else len(self.gpu.holding))
+        granted = 0 if self.gpu is None else len(self.gpu.groups)
+        return f"held={held} running_gpu={granted} running_plain={len(self.plain.groups)}"
+
+    def _tell_misconfigured(self) -> None:
+        finding = Finding(Reason.MISCONFIGURED, {"problem": self.problem})
+        for task in self._stranded:
+            self._reasons.note_finding(task.job_id, task.key, finding)
+        self._reasons.flush()
+
+    def _look_for_pool_less(self) -> None:
+        if self.pool_less is not None:
+            self.pool_less.look(time.time())
+
+    def _refresh(self) -> None:
+        queued = [str(workload.ti.id) for workload in self._host.queue().values()]
+        started = [] if self.gpu is None else [group.job_id for group in self.gpu.groups]
+        with own_session() as session:
+            task_instances.keep_alive(session, [*queued, *started], datetime.now(tz=UTC))
+
+    def _tidy(self) -> None:
+        gpu, housekeeper = self.gpu, self._housekeeper
+        if gpu is None or housekeeper is None:
+            return
+        view = gpu.services.ledger.view()
+        threshold_s = self._executor.conf.getint("scheduler", "scheduler_health_check_threshold")
+        known = gpu.known_ids()
+        with own_session() as session:
+            living = task_instances.living_owners(
+                session, datetime.now(tz=UTC) - timedelta(seconds=threshold_s)
+            )
+            orphans = [
+                record.job.job_id
+                for record in view.jobs
+                if record.job.job_id not in known
+                and (record.owner == self._host.owner or record.owner.split("@")[0] not in living)
+            ]
+            facts = task_instances.facts_of(session, orphans)
+        if orphans:
+            housekeeper.tidy(view, frozenset(orphans), facts)
+
+
+def _names_of(executor: BaseExecutor) -> tuple[list[str], bool]:
+    """Return the names under which tasks ask for this executor, and whether it is Airflow's default."""
+    from airflow.executors.executor_loader import ExecutorLoader
+
+    name = executor.name
+    if name is None:
+        return [type(executor).__name__], False
+    names = [text for text in (name.alias, name.module_path, name.module_path.split(".")[-1]) if text]
+    return names, ExecutorLoader.get_default_executor_name() == name

@@ -1,0 +1,119 @@
+"""From a lease to a running process group: the last checks, the environment, the start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from airflow.utils.state import TaskInstanceState
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.errors import LaunchError, StoreUnavailableError
+from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.ports import JobRecord, LaunchOrder, LedgerView
+from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
+from airflow_provider_eaco.provider import task_log
+from airflow_provider_eaco.provider.groups import GroupTable
+from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
+from airflow_provider_eaco.provider.host import ExecutorHost
+from airflow_provider_eaco.provider.running import RunningGroup
+from airflow_provider_eaco.provider.services import NodeMeter, Services
+from airflow_provider_eaco.provider.task_instances import TaskFacts
+from airflow_provider_eaco.provider.workloads import ENTRY_POINT
+
+log = logging.getLogger(__name__)
+
+
+class Launcher:
+    """Starts the leased jobs whose workloads this executor holds, on the nodes of this machine."""
+
+    def __init__(
+        self, host: ExecutorHost, services: Services, holding: HoldingArea, groups: GroupTable
+    ) -> None:
+        self._host = host
+        self._services = services
+        self._holding = holding
+        self._groups = groups
+        self._elsewhere: set[int] = set()
+
+    def due(self, view: LedgerView, nodes: Iterable[str]) -> list[tuple[HeldTask, Lease]]:
+        """Return held tasks that were granted GPUs on one of ``nodes`` and are not started yet."""
+        here = set(nodes)
+        leases = {lease.job_id: lease for lease in view.leases}
+        found = []
+        for record in view.jobs:
+            task, lease = self._holding.get(record.job.job_id), leases.get(record.job.job_id)
+            if task is None or lease is None or record.phase is not JobPhase.LEASED:
+                continue
+            if lease.placement.node not in here:
+                self._note_elsewhere(lease)
+            elif self._groups.of_job(task.job_id) is None:
+                found.append((task, lease))
+        return found
+
+    def launch(self, task: HeldTask, lease: Lease, facts: TaskFacts | None, meter: NodeMeter | None) -> bool:
+        """Start the task under its lease; return whether its process lives now.
+
+        A task that is no longer queued loses its lease and its place here. One whose process cannot be
+        started is failed with the cause, so that Airflow's retries decide.
+        """
+        if facts is None or facts.state != TaskInstanceState.QUEUED:
+            self._services.ledger.release(lease.token, JobPhase.REMOVED)
+            self._forget(task)
+            return False
+        try:
+            reference = self._services.dispatcher.start(self._order(task, lease, meter))
+        except (LaunchError, OSError) as error:
+            log.warning("A granted task could not be started: job_id=%s error=%s", task.job_id, error)
+            self._services.ledger.release(lease.token, JobPhase.FAILED)
+            self._forget(task)
+            self._host.fail_queued(task.workload, f"the task's process could not be started: {error}")
+            return False
+        group = RunningGroup(task.key, task.job_id, reference, lease.token, recorded=False)
+        self._groups.add(group)
+        self._forget(task)
+        self._host.note_running(task.key, reference)
+        self.record(group)
+        return True
+
+    def record(self, group: RunningGroup) -> None:
+        """Tell the ledger which process holds the lease; a lease that is gone ends the process."""
+        try:
+            valid = self._services.ledger.set_running(group.token, group.reference)
+        except StoreUnavailableError as error:
+            log.warning("A started task is recorded later: job_id=%s error=%s", group.job_id, error)
+            return
+        group.recorded = True
+        if not valid:
+            log.warning("A lease ended while its task was started: job_id=%s", group.job_id)
+            self._groups.kill(group)
+
+    def _order(self, task: HeldTask, lease: Lease, meter: NodeMeter | None) -> LaunchOrder:
+        state = None if meter is None else meter.simulated_state
+        environment = granted_environment(lease, task.request.family, state)
+        if task.workload.log_path:
+            environment[LOG_FILE_VARIABLE] = str(task_log.prepare(task.workload.log_path))
+        payload = self._host.renew_token(task.workload).model_dump_json()
+        return LaunchOrder(task.job_id, lease.token, ENTRY_POINT, payload, environment)
+
+    def _forget(self, task: HeldTask) -> None:
+        # A newer workload of the same key (the task was cleared and queued again) is not this one's to drop.
+        if self._holding.get(task.job_id) is task:
+            self._holding.remove(task.job_id)
+        queued = self._host.queue().get(task.key)
+        if queued is not None and str(queued.ti.id) == task.job_id:
+            del self._host.queue()[task.key]
+
+    def _note_elsewhere(self, lease: Lease) -> None:
+        if lease.token not in self._elsewhere:
+            self._elsewhere.add(lease.token)
+            log.warning(
+                "A job was granted GPUs of a node that this machine cannot start tasks on: job_id=%s node=%s",
+                lease.job_id,
+                lease.placement.node,
+            )
+
+
+def records_by_id(view: LedgerView) -> Mapping[str, JobRecord]:
+    """Return the unfinished jobs by id."""
+    return {record.job.job_id: record for record in view.jobs}

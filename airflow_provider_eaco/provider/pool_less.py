@@ -1,0 +1,76 @@
+"""Tasks that Airflow cannot hand over because their Airflow pool does not exist (case C10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.decision import Finding, Reason
+from airflow_provider_eaco.core.model.errors import InvalidRequestError
+from airflow_provider_eaco.core.model.job import Job, OrderKey
+from airflow_provider_eaco.provider import task_instances
+from airflow_provider_eaco.provider.audit import EVENT_HOLD
+from airflow_provider_eaco.provider.host import ExecutorHost
+from airflow_provider_eaco.provider.request import parse_executor_config
+from airflow_provider_eaco.provider.services import Services
+from airflow_provider_eaco.provider.task_instances import TaskFacts
+
+
+class PoolLessTasks:
+    """Finds them and shows each as a waiting job, which the policy holds with ``pool_unknown``.
+
+    A task without a GPU request has no job; it gets its line in the audit log.
+    """
+
+    def __init__(
+        self, host: ExecutorHost, services: Services, executor_names: Sequence[str], is_default: bool
+    ) -> None:
+        self._host = host
+        self._services = services
+        self._names = tuple(executor_names)
+        self._is_default = is_default
+        self._told: set[str] = set()
+        self._jobs: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jobs)
+
+    def key_of(self, job_id: str) -> Any | None:
+        """Return Airflow's key of a task that is shown as a job, ``None`` for any other."""
+        return self._jobs.get(job_id)
+
+    def look(self, now_s: float) -> None:
+        """Show those that are new, and take back those whose pool exists now or that are gone."""
+        with self._services.session() as session:
+            found = task_instances.without_pool(session, self._names, self._is_default)
+        for job_id in [known for known in self._jobs if known not in found]:
+            # Before Airflow hands it over: with its row gone, nothing can be granted to it until then.
+            self._services.ledger.finish_waiting(job_id, JobPhase.REMOVED)
+            del self._jobs[job_id]
+        self._told &= found.keys()
+        for job_id, (facts, config) in found.items():
+            if job_id not in self._told:
+                self._show(facts, config, now_s)
+                self._told.add(job_id)
+
+    def _show(self, facts: TaskFacts, config: object, now_s: float) -> None:
+        key = facts.key
+        try:
+            request = parse_executor_config(
+                config,
+                default_family=f"{key.dag_id}.{key.task_id}",
+                default_max_stretch=self._services.settings.default_max_stretch,
+            )
+        except InvalidRequestError:
+            request = None  # the hand-over will say so
+        if request is None:
+            self._host.tell(key, EVENT_HOLD, Finding(Reason.POOL_UNKNOWN, {"pool": facts.pool}).text)
+            return
+        order = OrderKey(facts.run_after_s, key.dag_id, key.task_id, key.map_index, facts.job_id)
+        job = Job(facts.job_id, request, facts.pool, now_s, order, facts.priority, facts.pool_slots)
+        self._services.ledger.add_waiting(job, self._host.owner)
+        self._jobs[facts.job_id] = key

@@ -1,0 +1,69 @@
+"""The parts that an executor works with, wired by :mod:`airflow_provider_eaco.provider.wiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.ports import (
+    DecisionLog,
+    Dispatcher,
+    EnergyLog,
+    Ledger,
+    ProfileStore,
+    Telemetry,
+)
+from airflow_provider_eaco.engine.admission_loop import CycleReport
+from airflow_provider_eaco.engine.pool_manager import Inventory
+from airflow_provider_eaco.provider.settings import EacoSettings
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+class Admission(Protocol):
+    """The engine's admission loop."""
+
+    def run_once(self, readings: Sequence[GpuReading]) -> CycleReport: ...
+
+
+class EnergyMeter(Protocol):
+    """A meter that can close the energy record of a job that has left."""
+
+    def write_energy(self, job_id: str, token: int, energy_log: EnergyLog) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMeter:
+    """A meter with what a task on its nodes has to find in its environment.
+
+    ``simulated_state``: path of the device model, for simulated nodes; ``energy`` closes energy records.
+    """
+
+    telemetry: Telemetry
+    energy: EnergyMeter | None = None
+    simulated_state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything the GPU lane reaches outside itself.
+
+    ``enqueue`` writes a waiting job through somebody else's session; ``session`` opens one of our own.
+    """
+
+    settings: EacoSettings
+    ledger: Ledger
+    profiles: ProfileStore
+    decisions: DecisionLog
+    energy: EnergyLog
+    admission: Admission
+    inventory: Inventory
+    dispatcher: Dispatcher
+    meters: Sequence[NodeMeter]
+    enqueue: Callable[[Session, Job, str], None]
+    session: Callable[[], AbstractContextManager[Session]]

@@ -1,0 +1,131 @@
+"""What Airflow's database says of task instances, by their id. All reads and the one keep-alive write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from airflow.models.dagrun import DagRun
+from airflow.models.pool import Pool
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.taskinstancekey import TaskInstanceKey
+from airflow.utils.state import DagRunState, TaskInstanceState
+from sqlalchemy import or_, select, update
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+# Below the number of variables that every supported database takes in one statement.
+_CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """One task instance as the database has it now. ``run_after_s``: seconds since the epoch."""
+
+    job_id: str
+    key: TaskInstanceKey
+    state: str | None
+    pool: str
+    pool_slots: int
+    priority: int
+    run_after_s: float
+    dag_run_id: int
+
+
+def facts_of(session: Session, job_ids: Iterable[str]) -> dict[str, TaskFacts]:
+    """Return the facts of every task instance that still has one of these ids.
+
+    A cleared task gets a new id, so a missing one tells that this try is over.
+    """
+    found: dict[str, TaskFacts] = {}
+    for ids in _chunks(job_ids):
+        for row in session.execute(_facts_query().where(TaskInstance.id.in_(ids))):
+            facts = _facts(row)
+            found[facts.job_id] = facts
+    return found
+
+
+def keep_alive(session: Session, job_ids: Iterable[str], now: Any) -> None:
+    """Tell Airflow that these queued tasks are not stuck: their queue time starts anew."""
+    for ids in _chunks(job_ids):
+        session.execute(
+            update(TaskInstance)
+            .where(TaskInstance.id.in_(ids), TaskInstance.state == TaskInstanceState.QUEUED)
+            .values(queued_dttm=now)
+            .execution_options(synchronize_session=False)
+        )
+
+
+def without_pool(
+    session: Session, executor_names: Sequence[str], is_default: bool
+) -> dict[str, tuple[TaskFacts, Mapping[str, Any] | None]]:
+    """Return the scheduled tasks of these executors whose Airflow pool does not exist, with their config.
+
+    Airflow never hands them over, and says so only in the scheduler's log.
+    """
+    ours = TaskInstance.executor.in_(executor_names)
+    query = (
+        _facts_query(TaskInstance.executor_config)
+        .where(
+            TaskInstance.state == TaskInstanceState.SCHEDULED,
+            DagRun.state == DagRunState.RUNNING,
+            or_(ours, TaskInstance.executor.is_(None)) if is_default else ours,
+            ~select(Pool.id).where(Pool.pool == TaskInstance.pool).exists(),
+        )
+        .limit(_CHUNK)
+    )
+    return {str(row.id): (_facts(row), row.executor_config) for row in session.execute(query)}
+
+
+def living_owners(session: Session, threshold: Any) -> set[str]:
+    """Return the ids of scheduler jobs that are running and have reported since ``threshold``."""
+    from airflow.jobs.job import Job
+    from airflow.utils.state import JobState
+
+    rows = session.scalars(
+        select(Job.id).where(
+            Job.job_type == "SchedulerJob", Job.state == JobState.RUNNING, Job.latest_heartbeat >= threshold
+        )
+    )
+    return {str(job_id) for job_id in rows}
+
+
+def _facts_query(*more: Any) -> Any:
+    return select(
+        TaskInstance.id,
+        TaskInstance.dag_id,
+        TaskInstance.task_id,
+        TaskInstance.run_id,
+        TaskInstance.try_number,
+        TaskInstance.map_index,
+        TaskInstance.state,
+        TaskInstance.pool,
+        TaskInstance.pool_slots,
+        TaskInstance.priority_weight,
+        DagRun.run_after,
+        DagRun.id.label("dag_run_id"),
+        *more,
+    ).join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
+
+
+def _facts(row: Any) -> TaskFacts:
+    return TaskFacts(
+        job_id=str(row.id),
+        key=TaskInstanceKey(row.dag_id, row.task_id, row.run_id, row.try_number, row.map_index),
+        state=None if row.state is None else str(row.state),
+        pool=row.pool,
+        pool_slots=row.pool_slots,
+        priority=row.priority_weight,
+        run_after_s=row.run_after.timestamp(),
+        dag_run_id=row.dag_run_id,
+    )
+
+
+def _chunks(job_ids: Iterable[str]) -> Iterator[list[UUID]]:
+    ids = iter(job_ids)
+    while chunk := [UUID(each) for each in islice(ids, _CHUNK)]:
+        yield chunk

@@ -1,0 +1,140 @@
+"""The composition root: the only place in the provider that names adapters and puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_provider_eaco.core.model.snapshot import PoolState
+from airflow_provider_eaco.data import built_in_book
+from airflow_provider_eaco.dispatch.local import LocalDispatcher
+from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
+from airflow_provider_eaco.engine.pool_manager import Inventory
+from airflow_provider_eaco.provider import workloads
+from airflow_provider_eaco.provider.compat import own_session
+from airflow_provider_eaco.provider.pools import pool_states
+from airflow_provider_eaco.provider.services import NodeMeter, Services
+from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
+from airflow_provider_eaco.store.decisions import SqlDecisionLog
+from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.jobs import enqueue
+from airflow_provider_eaco.store.ledger import SqlLedger
+from airflow_provider_eaco.store.planner import SqlPlannerLock
+from airflow_provider_eaco.store.profiles import SqlProfileStore
+from airflow_provider_eaco.store.read_model import ReadModel
+from airflow_provider_eaco.store.session import Database, DatabaseClock
+from airflow_provider_eaco.telemetry.simulated import (
+    SimulatedCluster,
+    TruthTable,
+    parse_truth,
+    simulated_node,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The provider's tables, each part behind its port, over Airflow's metadata database."""
+
+    clock: DatabaseClock
+    ledger: SqlLedger
+    profiles: SqlProfileStore
+    decisions: SqlDecisionLog
+    energy: SqlEnergyLog
+    planner: SqlPlannerLock
+    reads: ReadModel
+
+
+def open_store() -> Store:
+    """Return the store. Opens no connection; each call of a part is a short transaction of its own."""
+    database = Database(_new_session)
+    return Store(
+        clock=DatabaseClock(_new_session),
+        ledger=SqlLedger(database),
+        profiles=SqlProfileStore(database, built_in_book()),
+        decisions=SqlDecisionLog(database),
+        energy=SqlEnergyLog(database),
+        planner=SqlPlannerLock(database),
+        reads=ReadModel(database),
+    )
+
+
+def make_dispatcher() -> LocalDispatcher:
+    """Return the dispatcher of this machine; its forkserver starts with the first task or ``warm_up``."""
+    return LocalDispatcher(workloads.PRELOAD)
+
+
+def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatcher) -> Services:
+    """Return everything that an executor's GPU lane works with.
+
+    :param owner: how the executor signs its rows, unique among schedulers.
+    :raises InvalidSettingError: if the simulated nodes cannot be made as configured.
+    """
+    store = open_store()
+    meters = make_meters(settings)
+    return Services(
+        settings=settings,
+        ledger=store.ledger,
+        profiles=store.profiles,
+        decisions=store.decisions,
+        energy=store.energy,
+        admission=AdmissionLoop(
+            store.ledger,
+            store.profiles,
+            store.decisions,
+            store.planner,
+            pools=lambda: present_pools(settings),
+            owner=owner,
+            planner_ttl_s=settings.planner_ttl_s,
+        ),
+        inventory=Inventory(store.ledger, [meter.telemetry for meter in meters]),
+        dispatcher=dispatcher,
+        meters=meters,
+        enqueue=enqueue,
+        session=own_session,
+    )
+
+
+def make_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:
+    """Return the meters over this machine's GPUs, real and simulated.
+
+    :raises InvalidSettingError: if the simulated nodes cannot be made as configured.
+    """
+    if not settings.simulated_nodes:
+        return ()
+    cluster = SimulatedCluster(
+        _state_file(settings),
+        [
+            simulated_node(node.name, node.gpus, node.gpu_model, node.gpu_memory_mib, node.host_memory_mib)
+            for node in settings.simulated_nodes
+        ],
+        TruthTable(built_in_book(), parse_truth(settings.simulated_truth)),
+        time_scale=settings.simulated_time_scale,
+    )
+    return (NodeMeter(cluster, energy=cluster, simulated_state=str(settings.simulated_state)),)
+
+
+def present_pools(settings: EacoSettings | None = None) -> Sequence[PoolState]:
+    """Return the declared GPU pools with the Airflow pools as they are now."""
+    declared = (settings or load_settings()).pools
+    with own_session() as session:
+        return pool_states(session, declared)
+
+
+def _state_file(settings: EacoSettings) -> Path:
+    settings.simulated_state.parent.mkdir(parents=True, exist_ok=True)
+    return settings.simulated_state
+
+
+def _new_session() -> Session:
+    from airflow import settings as airflow_settings
+
+    factory = airflow_settings.NonScopedSession
+    if factory is None:
+        raise RuntimeError("Airflow's database is not configured in this process")
+    session: Session = factory()
+    return session

@@ -1,0 +1,33 @@
+"""What runs inside a task's fresh process: Airflow's supervisor for one workload."""
+
+from __future__ import annotations
+
+import sys
+
+from airflow_provider_eaco.provider.compat import decode_workload
+
+ENTRY_POINT = f"{__name__}:run_workload"
+# What the forkserver imports once, so that no task pays for it. None of these starts a thread, opens a
+# connection or touches CUDA when it is imported.
+PRELOAD = (
+    "airflow.executors.workloads",
+    "airflow.executors.base_executor",
+    "airflow.sdk.execution_time.supervisor",
+    "airflow.sdk.execution_time.task_runner",
+    "airflow_provider_eaco.provider.workloads",
+)
+
+
+def run_workload(payload: str) -> None:
+    """Run the workload whose JSON is ``payload`` to its end; its own outcome is in Airflow's database then.
+
+    :raises Exception: whatever kept the workload from running: a dead API server, a refused token.
+    """
+    from airflow.executors.base_executor import BaseExecutor
+    from airflow.sdk.log import configure_logging
+    from airflow.settings import dispose_orm
+
+    # The database is the scheduler's; a task reaches Airflow by its API alone.
+    dispose_orm(do_log=False)
+    configure_logging(output=sys.stderr.buffer, json_output=True, log_level="WARNING")
+    BaseExecutor.run_workload(decode_workload(payload), subprocess_logs_to_stdout=False)
