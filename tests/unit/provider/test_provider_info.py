@@ -6,11 +6,11 @@ import subprocess
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from airflow.configuration import conf
 from airflow.providers_manager import ProvidersManager
-from airflow.utils.module_loading import import_string
 
 from airflow_provider_eaco.provider.options import OPTIONS, SECTION
 from airflow_provider_eaco.provider.settings import parse_settings
@@ -68,7 +68,7 @@ def named_objects() -> list[str]:
 @pytest.mark.parametrize("path", named_objects())
 def test_everything_named_exists(path: str) -> None:
     """Whatever Airflow is sent to can be imported."""
-    assert callable(import_string(path))
+    assert callable(resolve_name(path))
 
 
 def test_airflow_finds_the_provider() -> None:
