@@ -132,7 +132,7 @@ class AdmissionLoop:
             cycle.changed.extend(self._decisions.record(plan))
             return False
         conflicts_before = len(cycle.applied.conflicts)
-        owners = {record.job.job_id: record.owner for record in view.jobs}
+        owners = {record.job.job_id: record.owner for record in view.jobs} if plan.instructions else {}
         self._applier.apply(plan, snapshot, view.gpu_versions, owners, cycle.applied)
         conflicts = frozenset(cycle.applied.conflicts[conflicts_before:])
         cycle.changed.extend(self._decisions.record(_without(plan, conflicts)))

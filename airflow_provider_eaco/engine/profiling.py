@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
     PowerScope,
@@ -21,7 +23,7 @@ from airflow_provider_eaco.core.model.profile import (
     family_set,
 )
 from airflow_provider_eaco.core.model.snapshot import GpuSet, Resident
-from airflow_provider_eaco.core.ports import ProfileStore
+from airflow_provider_eaco.core.ports import JobRecord, ProfileStore
 from airflow_provider_eaco.engine.running_mean import RunningMean
 
 
@@ -50,6 +52,20 @@ class EndedRun:
     gpu_model: str
     gpu_count: int
     meter: RunMeter | None = None
+
+
+def ended_run(
+    record: JobRecord, lease: Lease, nodes: Sequence[Node], phase: JobPhase, meter: RunMeter | None = None
+) -> EndedRun | None:
+    """Return the run of ``record`` that held ``lease`` and ended in ``phase``.
+
+    ``None`` if its GPUs are not in the inventory or are of more than one model: then it has no profile key.
+    """
+    held = set(lease.placement.gpu_uuids)
+    models = [gpu.model for node in nodes for gpu in node.gpus if gpu.uuid in held]
+    if len(models) != len(held) or len(set(models)) != 1:
+        return None
+    return EndedRun(record.job, phase, models[0], len(models), meter)
 
 
 def learn_run(profiles: ProfileStore, run: EndedRun, now_s: float) -> SoloProfile | None:
