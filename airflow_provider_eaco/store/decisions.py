@@ -30,7 +30,7 @@ from airflow_provider_eaco.store.columns import canonical_json
 from airflow_provider_eaco.store.schema import decision as decision_table
 from airflow_provider_eaco.store.schema import event as event_table
 from airflow_provider_eaco.store.schema import job as job_table
-from airflow_provider_eaco.store.schema import pool as pool_table
+from airflow_provider_eaco.store.schema import queue as queue_table
 from airflow_provider_eaco.store.session import Database, upsert
 
 _NUMBERS = ("findings", "co_residents", "prediction")
@@ -200,11 +200,11 @@ def _renew_numbers(connection: Connection, standing: dict[str, Any], rows: dict[
 
 def _save_order(connection: Connection, plan: Plan) -> None:
     order = list(plan.order)
-    stored = connection.scalar(select(pool_table.c.queue_order).where(pool_table.c.name == plan.pool))
-    if stored == order or (stored is None and not order):
+    stored = connection.scalar(select(queue_table.c.job_ids).where(queue_table.c.pool == plan.pool))
+    if stored == order:
         return
-    statement = upsert(connection, pool_table).values(name=plan.pool, queue_order=order)
-    connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_={"queue_order": order}))
+    statement = upsert(connection, queue_table).values(pool=plan.pool, job_ids=order)
+    connection.execute(statement.on_conflict_do_update(index_elements=["pool"], set_={"job_ids": order}))
 
 
 def decisions_of(connection: Connection, *conditions: Any) -> list[StoredDecision]:

@@ -1,133 +1,126 @@
-"""Energy as rows: joules of each lease on each GPU, added up interval by interval.
+"""Energy as rows: joules of each lease on each GPU, added up part by part.
 
 Who gets which part of a shared GPU's joules is decided before they come here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import case, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.engine import Connection
+from sqlalchemy.sql.elements import ColumnElement
 
-from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store.schema import energy as energy_table
 from airflow_provider_eaco.store.schema import job as job_table
 from airflow_provider_eaco.store.session import Database, upsert
 
+# A sum is as certain as its least certain part; a part of unknown energy says so by ``partial`` instead.
+_LEAST_CERTAIN_FIRST = (EnergyMethod.INTEGRATED, EnergyMethod.MODEL, EnergyMethod.COUNTER)
+
 
 @dataclass(frozen=True, slots=True)
 class JobEnergy:
-    """The joules of one job over all its leases.
+    """The energy of one job over all its leases.
 
-    ``energy_j`` is ``None`` when nothing was ever metered. ``complete`` is false when an interval is missing,
-    so that the sum is a lower bound; ``estimated`` is true when a part was integrated from power.
-    ``per_gpu_j`` is the same by GPU UUID. ``open`` is true while a lease of it is still metered.
+    ``energy_j`` is ``None`` when nothing was ever measured; ``partial`` when a part is missing, so that the
+    sum is a lower bound. ``methods`` are those by which it was found. ``per_gpu_j`` is the same by GPU UUID.
     """
 
     energy_j: float | None
-    complete: bool
-    estimated: bool
-    open: bool
+    partial: bool
+    methods: frozenset[EnergyMethod]
     per_gpu_j: Mapping[str, float | None]
 
 
 class SqlEnergyLog:
-    """The energy of jobs in the database."""
+    """The energy of each task try on each of its GPUs, in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(
-        self, lease: Lease, joules: Mapping[str, float | None], at_s: float, *, estimated: bool = False
-    ) -> None:
-        """Add what the lease has drawn on each GPU since it was last added, up to ``at_s``.
+    def add(self, part: EnergyPart) -> None:
+        """Add the part to what is stored for its job, token and GPU.
 
-        ``None`` means that the interval could not be metered: nothing is added and the record is no longer
-        complete. A record that was closed stays as it is.
+        One part without a measured energy, or a partial one, marks the sum as partial for good.
 
-        :raises ValueError: for a negative or not finite number of joules.
+        :raises ValueError: for a number of joules or seconds that is negative or not finite.
         """
-        for uuid, energy_j in joules.items():
-            if energy_j is not None and not 0 <= energy_j < float("inf"):
-                raise ValueError(f"joules: {energy_j!r} of GPU {uuid} must be a finite number from 0 up")
+        _check("energy_j", 0.0 if part.energy_j is None else part.energy_j)
+        _check("seconds", part.seconds)
         with self._database.writing() as connection:
-            for uuid in sorted(joules):
-                _add(connection, lease, uuid, joules[uuid], at_s=at_s, estimated=estimated)
+            _add(connection, part, self._database.now_s(connection))
 
-    def close(self, token: int, at_s: float) -> None:
-        """End the records of the lease; closing again changes nothing."""
-        with self._database.writing() as connection:
-            still_open = (energy_table.c.token == token) & energy_table.c.ended_at.is_(None)
-            connection.execute(update(energy_table).where(still_open).values(ended_at=at_s))
-
-    def of_job(self, job_id: str) -> JobEnergy | None:
-        """Return the energy of the job, ``None`` if no record of it was ever begun."""
+    def of_jobs(self, job_ids: Iterable[str]) -> dict[str, JobEnergy]:
+        """Return the energy of those of the jobs of which anything is stored."""
         with self._database.reading() as connection:
-            return energy_of(connection, [job_id]).get(job_id)
+            return energy_of(connection, energy_table.c.job_id.in_(list(job_ids)))
 
 
-def _add(
-    connection: Connection, lease: Lease, uuid: str, energy_j: float | None, *, at_s: float, estimated: bool
-) -> None:
-    dag_id = select(job_table.c.dag_id).where(job_table.c.job_id == lease.job_id).scalar_subquery()
+def _check(name: str, value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name}: {value!r} must be a finite number from 0 up")
+
+
+def _add(connection: Connection, part: EnergyPart, now_s: float) -> None:
+    dag_id = select(job_table.c.dag_id).where(job_table.c.job_id == part.job_id).scalar_subquery()
     statement = upsert(connection, energy_table).values(
-        token=lease.token,
-        gpu_uuid=uuid,
-        job_id=lease.job_id,
+        token=part.token,
+        gpu_uuid=part.gpu_uuid,
+        job_id=part.job_id,
         dag_id=dag_id,
-        energy_j=energy_j,
-        complete=energy_j is not None,
-        estimated=estimated,
-        started_at=lease.granted_s,
-        metered_at=at_s,
+        energy_j=part.energy_j,
+        seconds=part.seconds,
+        method=part.method.value,
+        partial=part.partial or part.energy_j is None,
+        updated_at=now_s,
     )
-    columns, new = energy_table.c, statement.excluded
-    total = case(
-        (new.energy_j.is_(None), columns.energy_j), else_=func.coalesce(columns.energy_j, 0.0) + new.energy_j
-    )
+    stored, new = energy_table.c, statement.excluded
+    total = func.coalesce(stored.energy_j, 0.0) + new.energy_j
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["token", "gpu_uuid"],
             set_={
-                "energy_j": total,
-                "complete": columns.complete & new.complete,
-                "estimated": columns.estimated | new.estimated,
-                "metered_at": new.metered_at,
+                "energy_j": case((new.energy_j.is_(None), stored.energy_j), else_=total),
+                "seconds": stored.seconds + new.seconds,
+                "method": _least_certain(statement),
+                "partial": or_(stored.partial, new.partial),
+                "updated_at": new.updated_at,
             },
-            where=columns.ended_at.is_(None),
         )
     )
 
 
-def energy_of(connection: Connection, job_ids: list[str]) -> dict[str, JobEnergy]:
-    """Return the energy of those of the jobs that have a record."""
-    rows = connection.execute(select(energy_table).where(energy_table.c.job_id.in_(job_ids)))
-    found: dict[str, list[JobEnergy]] = {}
-    for row in rows:
-        single = JobEnergy(
-            row.energy_j, row.complete, row.estimated, row.ended_at is None, {row.gpu_uuid: row.energy_j}
-        )
-        found.setdefault(row.job_id, []).append(single)
-    return {job_id: _sum(parts) for job_id, parts in found.items()}
+def _least_certain(statement: Insert) -> ColumnElement[Any]:
+    stored, new = energy_table.c.method, statement.excluded.method
+    ranked = [
+        (or_(stored == method.value, new == method.value), literal(method.value))
+        for method in _LEAST_CERTAIN_FIRST
+    ]
+    return case(*ranked, else_=stored)
 
 
-def _sum(parts: list[JobEnergy]) -> JobEnergy:
+def energy_of(connection: Connection, *conditions: Any) -> dict[str, JobEnergy]:
+    """Return the energy by job id, of the rows that meet the conditions."""
+    rows: dict[str, list[Any]] = {}
+    for row in connection.execute(select(energy_table).where(*conditions)):
+        rows.setdefault(row.job_id, []).append(row)
+    return {job_id: _sum(of_job) for job_id, of_job in rows.items()}
+
+
+def _sum(rows: list[Any]) -> JobEnergy:
     per_gpu: dict[str, float | None] = {}
-    for part in parts:
-        for uuid, energy_j in part.per_gpu_j.items():
-            per_gpu[uuid] = _added(per_gpu.get(uuid), energy_j)
+    for row in rows:
+        per_gpu[row.gpu_uuid] = _added(per_gpu.get(row.gpu_uuid), row.energy_j)
     total: float | None = None
     for energy_j in per_gpu.values():
         total = _added(total, energy_j)
-    return JobEnergy(
-        total,
-        all(part.complete for part in parts),
-        any(part.estimated for part in parts),
-        any(part.open for part in parts),
-        per_gpu,
-    )
+    partial = any(row.partial for row in rows)
+    return JobEnergy(total, partial, frozenset(EnergyMethod(row.method) for row in rows), per_gpu)
 
 
 def _added(known: float | None, more: float | None) -> float | None:

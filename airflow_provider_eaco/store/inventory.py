@@ -168,8 +168,8 @@ class SqlReadings:
                 ],
             )
 
-    def all(self) -> dict[str, GpuReading]:
-        """Return the last reading per GPU UUID."""
-        with self._database.reading() as connection:
-            rows = connection.execute(select(*(reading_table.c[name] for name in _READING)))
-            return {row.uuid: GpuReading(*row) for row in rows}
+
+def readings_of(connection: Connection) -> dict[str, GpuReading]:
+    """Return the last reading of every GPU by UUID."""
+    rows = connection.execute(select(*(reading_table.c[name] for name in _READING)))
+    return {row.uuid: GpuReading(*row) for row in rows}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sqlalchemy.engine import Connection
+
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.instruction import Launch
@@ -29,14 +31,7 @@ class SqlLedger:
     def view(self) -> LedgerView:
         """Return all nodes, all leases, and every job that is not in a final phase."""
         with self._database.reading() as connection:
-            nodes, versions = inventory.nodes_of(connection)
-            return LedgerView(
-                now_s=self._database.now_s(connection),
-                nodes=nodes,
-                jobs=tuple(jobs.unfinished(connection)),
-                leases=tuple(leases.held_leases(connection)),
-                gpu_versions=versions,
-            )
+            return view_of(connection, self._database)
 
     def record_of(self, job_id: str) -> JobRecord | None:
         """Return the stored job, also an ended one."""
@@ -113,3 +108,15 @@ class SqlLedger:
         """Record how far the job has come and what was seen under its present set."""
         with self._database.writing() as connection:
             jobs.save_progress(connection, job_id, progress, observation)
+
+
+def view_of(connection: Connection, database: Database) -> LedgerView:
+    """Return the ledger as this connection's transaction sees it."""
+    nodes, versions = inventory.nodes_of(connection)
+    return LedgerView(
+        now_s=database.now_s(connection),
+        nodes=nodes,
+        jobs=tuple(jobs.unfinished(connection)),
+        leases=tuple(leases.held_leases(connection)),
+        gpu_versions=versions,
+    )

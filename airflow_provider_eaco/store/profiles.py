@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.engine import Connection
-from sqlalchemy.sql.schema import Table
 
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
@@ -50,13 +50,18 @@ class SqlProfileStore:
 
     def save_solo(self, profile: SoloProfile) -> None:
         """Store the profile in place of what was stored for its key."""
-        self._save(profile_solo, profile.key, _values(profile))
+        self.save_all([profile])
 
     def save_coallocation(self, profile: CoallocationProfile) -> None:
         """Store the profile in place of what was stored for its key."""
-        slowdowns = dict(profile.slowdowns)
-        values = {**_values(profile), "families": list(profile.families), "slowdowns": slowdowns}
-        self._save(profile_coallocation, profile.key, values)
+        self.save_all([profile])
+
+    def save_all(self, profiles: Iterable[SoloProfile | CoallocationProfile]) -> None:
+        """Store all of these profiles or, if one cannot be stored, none; the last one of a key wins."""
+        with self._database.writing() as connection:
+            for profile in profiles:
+                _save(connection, profile)
+            self._count_revision(connection)
 
     def delete(self, key: ProfileKey) -> bool:
         """Forget what was stored for the key (a built-in profile shows again); return whether there was."""
@@ -67,12 +72,6 @@ class SqlProfileStore:
                 return False
             self._count_revision(connection)
             return True
-
-    def _save(self, table: Table, key: ProfileKey, values: dict[str, Any]) -> None:
-        with self._database.writing() as connection:
-            statement = upsert(connection, table).values(profile_id=_profile_id(key), **values)
-            connection.execute(statement.on_conflict_do_update(index_elements=["profile_id"], set_=values))
-            self._count_revision(connection)
 
     def _count_revision(self, connection: Connection) -> None:
         # Begins at the clock's milliseconds, so that a table made anew never repeats a revision that somebody
@@ -94,6 +93,15 @@ class SqlProfileStore:
 
 def _profile_id(key: ProfileKey) -> str:
     return sha256(canonical_json([key.families, key.gpu_model, key.gpu_count]).encode()).hexdigest()
+
+
+def _save(connection: Connection, profile: SoloProfile | CoallocationProfile) -> None:
+    table, values = profile_solo, _values(profile)
+    if isinstance(profile, CoallocationProfile):
+        table = profile_coallocation
+        values |= {"families": list(profile.families), "slowdowns": dict(profile.slowdowns)}
+    statement = upsert(connection, table).values(profile_id=_profile_id(profile.key), **values)
+    connection.execute(statement.on_conflict_do_update(index_elements=["profile_id"], set_=values))
 
 
 def _values(profile: SoloProfile | CoallocationProfile) -> dict[str, Any]:

@@ -250,15 +250,13 @@ energy = Table(
     Column("gpu_uuid", Text, primary_key=True),
     Column("job_id", Text, nullable=False, index=True),
     Column("dag_id", Text),
-    # NULL: nothing was ever metered, which is not zero joules.
+    # NULL: nothing was ever measured, which is not zero joules.
     Column("energy_j", Double),
-    # False once an interval could not be metered: the sum is then a lower bound.
-    Column("complete", Boolean, nullable=False),
-    # True once a part was integrated from power instead of read from a counter.
-    Column("estimated", Boolean, nullable=False),
-    Column("started_at", Instant, nullable=False),
-    Column("metered_at", Instant, nullable=False),
-    Column("ended_at", Instant, index=True),
+    Column("seconds", Double, nullable=False),
+    Column("method", Text, nullable=False),
+    # True once a part is missing: the sum is then a lower bound.
+    Column("partial", Boolean, nullable=False),
+    Column("updated_at", Instant, nullable=False, index=True),
 )
 
 planner = Table(
@@ -269,14 +267,12 @@ planner = Table(
     Column("expires_at", Instant, nullable=False),
 )
 
-pool = Table(
-    "eaco_pool",
+queue = Table(
+    "eaco_queue",
     metadata,
-    Column("name", Text, primary_key=True),
-    # The size of the Airflow pool that we wrote last; another size there is a user's edit.
-    Column("slots_written", Integer),
-    # Waiting job ids as the ordering ranked them last.
-    Column("queue_order", JsonText),
+    Column("pool", Text, primary_key=True),
+    # Waiting job ids as the pool's ordering ranked them last.
+    Column("job_ids", JsonText, nullable=False),
 )
 
 
@@ -293,5 +289,5 @@ HISTORY = (
     History(lease, "released_at", "dag_id"),
     History(decision, "ended_at", "dag_id"),
     History(event, "happened_at", "dag_id"),
-    History(energy, "ended_at", "dag_id"),
+    History(energy, "updated_at", "dag_id"),
 )

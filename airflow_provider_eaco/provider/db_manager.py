@@ -1,0 +1,43 @@
+"""The provider's tables in Airflow's hands: ``airflow db migrate`` makes them, ``db reset`` drops them.
+
+Airflow has no command that takes the tables of a provider back; ``airflow eaco db remove`` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow import settings
+from airflow.utils.db_manager import BaseDBManager
+from alembic import command
+
+from airflow_provider_eaco.store.migrate import ALEMBIC_FILE, MIGRATION_DIR
+from airflow_provider_eaco.store.schema import VERSION_TABLE, metadata
+
+
+class EacoDBManager(BaseDBManager):
+    """What Airflow needs to know to keep the provider's tables beside its own."""
+
+    metadata = metadata
+    version_table_name = VERSION_TABLE
+    migration_dir = str(MIGRATION_DIR)
+    alembic_file = str(ALEMBIC_FILE)
+    supports_table_dropping = True
+    revision_heads_map = {"0.1.0": "0001"}  # noqa: RUF012 # the name and its mutable type are Airflow's
+
+    def get_alembic_config(self) -> Any:
+        """Return Alembic's configuration, on Airflow's own engine: a URL has lost its connect arguments."""
+        config = super().get_alembic_config()  # type: ignore[no-untyped-call] # Airflow gives no annotations
+        config.attributes["engine"] = settings.get_engine()  # type: ignore[no-untyped-call] # the same
+        return config
+
+    def downgrade(
+        self, to_revision: str, from_revision: str | None = None, show_sql_only: bool = False
+    ) -> None:
+        """Take the tables back to a revision; ``base`` leaves none. With ``show_sql_only`` print the SQL."""
+        span = to_revision
+        if show_sql_only:
+            span = f"{from_revision or self.get_current_revision()}:{to_revision}"  # type: ignore[no-untyped-call] # the same
+        # A reading transaction left open would keep PostgreSQL from changing the tables.
+        self.session.rollback()
+        command.downgrade(self.get_alembic_config(), span, sql=show_sql_only)

@@ -1,0 +1,221 @@
+"""What command line and UI show, read in as few queries as it takes; nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.store import jobs
+from airflow_provider_eaco.store.decisions import (
+    StoredDecision,
+    StoredEvent,
+    decisions_of,
+    events_of,
+    kind_id,
+)
+from airflow_provider_eaco.store.energy import JobEnergy, energy_of
+from airflow_provider_eaco.store.inventory import readings_of
+from airflow_provider_eaco.store.leases import leases_of
+from airflow_provider_eaco.store.ledger import view_of
+from airflow_provider_eaco.store.schema import decision as decision_table
+from airflow_provider_eaco.store.schema import energy as energy_table
+from airflow_provider_eaco.store.schema import event as event_table
+from airflow_provider_eaco.store.schema import job as job_table
+from airflow_provider_eaco.store.schema import lease as lease_table
+from airflow_provider_eaco.store.schema import planner as planner_table
+from airflow_provider_eaco.store.schema import queue as queue_table
+from airflow_provider_eaco.store.session import Database
+
+_STANDING = decision_table.c.ended_at.is_(None)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """One waiting job.
+
+    ``pool`` is the GPU pool that plans it, ``position`` of ``length`` its place there, the first is 1; all
+    three are ``None`` until a planner has seen it. ``decision`` is the standing one of its kind (in a pool
+    that only observes, its own), ``since_s`` the instant from which that answer has held for this job.
+    """
+
+    record: JobRecord
+    pool: str | None = None
+    position: int | None = None
+    length: int | None = None
+    decision: StoredDecision | None = None
+    since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerState:
+    """Who holds the planner lock until when; an instant in the past means that nobody plans."""
+
+    owner: str
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One page of everything, all as of one instant, so that its numbers agree with each other.
+
+    ``queue`` has every waiting job once: pool by pool in planned order, then those that nobody has planned.
+    ``energy_j`` is the sum over all jobs that are still stored, ``None`` where nothing was measured.
+    """
+
+    view: LedgerView
+    queue: tuple[QueueEntry, ...]
+    readings: Mapping[str, GpuReading]
+    planner: PlannerState | None
+    energy_j: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStory:
+    """All that is stored about one job: what was decided about it and what happened to it, oldest first.
+
+    ``entry`` is its place in the queue while it waits; ``leases`` are all that it ever held.
+    """
+
+    record: JobRecord
+    entry: QueueEntry | None
+    decisions: tuple[StoredDecision, ...]
+    events: tuple[StoredEvent, ...]
+    leases: tuple[Lease, ...]
+    energy: JobEnergy | None
+
+
+class ReadModel:
+    """The store as seen by those who only look."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def overview(self) -> Overview:
+        """Return everything that the pages and tables show, as of one instant."""
+        with self._database.reading() as connection:
+            view = view_of(connection, self._database)
+            total_j = connection.scalar(select(func.sum(energy_table.c.energy_j)))
+            return Overview(
+                view,
+                tuple(_queue(connection, view.jobs)),
+                readings_of(connection),
+                _planner(connection),
+                total_j,
+            )
+
+    def queue(self) -> list[QueueEntry]:
+        """Return every waiting job once: pool by pool in planned order, then those nobody has planned."""
+        with self._database.reading() as connection:
+            return _queue(connection, jobs.unfinished(connection))
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """Return the stored job, also an ended one."""
+        return self.newest_job([job_id])
+
+    def newest_job(self, job_ids: Iterable[str]) -> JobRecord | None:
+        """Return that of the jobs which was queued last; ``None`` if none of them is stored."""
+        newest = jobs.select_records().where(job_table.c.job_id.in_(list(job_ids)))
+        with self._database.reading() as connection:
+            rows = connection.execute(newest.order_by(job_table.c.queued_at.desc()).limit(1))
+            return next(iter(jobs.records_of(rows)), None)
+
+    def jobs_of_task(self, dag_id: str, task_id: str, map_index: int | None = None) -> list[JobRecord]:
+        """Return the stored jobs of a task, also ended ones, the last queued first."""
+        query = jobs.select_records().where(job_table.c.dag_id == dag_id, job_table.c.task_id == task_id)
+        if map_index is not None:
+            query = query.where(job_table.c.map_index == map_index)
+        with self._database.reading() as connection:
+            return jobs.records_of(connection.execute(query.order_by(job_table.c.queued_at.desc())))
+
+    def story(self, job_id: str) -> JobStory | None:
+        """Return all that is stored about the job; ``None`` if it is not known (any more)."""
+        with self._database.reading() as connection:
+            row = connection.execute(jobs.select_records().where(job_table.c.job_id == job_id))
+            record = next(iter(jobs.records_of(row)), None)
+            if record is None:
+                return None
+            entries = _queue(connection, [record])
+            return JobStory(
+                record,
+                entries[0] if entries else None,
+                tuple(_decisions_about(connection, record)),
+                tuple(events_of(connection, event_table.c.job_id == job_id)),
+                tuple(leases_of(connection, lease_table.c.job_id == job_id)),
+                energy_of(connection, energy_table.c.job_id == job_id).get(job_id),
+            )
+
+    def energy_of(self, job_ids: Iterable[str]) -> dict[str, JobEnergy]:
+        """Return the energy of those of the jobs of which anything is stored."""
+        with self._database.reading() as connection:
+            return energy_of(connection, energy_table.c.job_id.in_(list(job_ids)))
+
+
+def _planner(connection: Connection) -> PlannerState | None:
+    row = connection.execute(select(planner_table.c.owner, planner_table.c.expires_at)).first()
+    return None if row is None else PlannerState(row.owner, row.expires_at)
+
+
+def _queue(connection: Connection, records: Sequence[JobRecord]) -> list[QueueEntry]:
+    waiting = [record for record in records if record.phase is JobPhase.WAITING]
+    if not waiting:
+        return []
+    places = _places(connection)
+    standing = decisions_of(connection, _STANDING)
+    of_job = {(found.pool, found.job_id): found for found in standing if found.job_id is not None}
+    of_kind = {(found.pool, found.kind_id): found for found in standing if found.job_id is None}
+    entries = []
+    for record in waiting:
+        job = record.job
+        pool, position, length = places.get(job.job_id, (None, None, None))
+        found = None
+        if pool is not None:
+            found = of_job.get((pool, job.job_id)) or of_kind.get((pool, kind_id(job.kind)))
+        since_s = None if found is None else max(found.decided_s, job.queued_s)
+        entries.append(QueueEntry(record, pool, position, length, found, since_s))
+    return sorted(entries, key=_planned_first)
+
+
+def _planned_first(entry: QueueEntry) -> tuple[bool, str, int, float]:
+    planned = entry.pool is not None
+    return not planned, entry.pool or "", entry.position or 0, entry.record.job.queued_s
+
+
+def _places(connection: Connection) -> dict[str, tuple[str, int, int]]:
+    """Place of each job that still waits, counted without those that have left since it was planned."""
+    still = set(
+        connection.scalars(select(job_table.c.job_id).where(job_table.c.phase == JobPhase.WAITING.value))
+    )
+    places: dict[str, tuple[str, int, int]] = {}
+    for pool, ordered in connection.execute(select(queue_table.c.pool, queue_table.c.job_ids)):
+        present = [job_id for job_id in ordered if job_id in still]
+        for position, job_id in enumerate(present, start=1):
+            places[job_id] = (pool, position, len(present))
+    return places
+
+
+def _decisions_about(connection: Connection, record: JobRecord) -> list[StoredDecision]:
+    """Return the job's own admissions, and the answers to its kinds while it waited as one of them."""
+    job = record.job
+    admissions = decisions_of(connection, decision_table.c.job_id == job.job_id)
+    until_s: dict[str, float | None] = {found.kind_id: found.decided_s for found in admissions}
+    if record.phase in {JobPhase.WAITING, JobPhase.REJECTED, JobPhase.REMOVED}:
+        until_s[kind_id(job.kind)] = record.ended_s
+    of_kinds = decisions_of(
+        connection,
+        decision_table.c.job_id.is_(None),
+        decision_table.c.kind_id.in_(list(until_s)),
+    )
+    heard = [found for found in of_kinds if _heard(found, job.queued_s, until_s[found.kind_id])]
+    return sorted([*admissions, *heard], key=lambda found: (found.decided_s, found.decision_id))
+
+
+def _heard(found: StoredDecision, queued_s: float, until_s: float | None) -> bool:
+    ended_before = found.ended_s is not None and found.ended_s < queued_s
+    return not ended_before and (until_s is None or found.decided_s <= until_s)
