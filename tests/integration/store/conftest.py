@@ -1,9 +1,14 @@
-"""Databases for the store's tests: without tables (``bare_engine``) and with them (``engine``)."""
+"""Databases for the store's tests.
+
+``engine`` has the provider's tables and no rows, ``no_tables`` has nothing, and ``own_engine`` is an empty
+database that a test may do anything to.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +17,7 @@ from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.session import Database
-from tests.databases import database_on, postgres_server, sqlite_engine
+from tests.databases import database_on, empty, postgres_server, sqlite_engine
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 _NUMBERS = itertools.count(1)
@@ -20,36 +25,59 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """The URL of a PostgreSQL that runs for this session."""
+    """The URL of a PostgreSQL that runs for this session; its first database stays empty."""
     with postgres_server() as url:
         yield url
 
 
-@pytest.fixture(params=BOTH)
-def bare_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    """An engine on an empty database of its own."""
-    if request.param == "sqlite":
-        engine = sqlite_engine(tmp_path / "store.db")
-    else:
-        engine = fresh_postgres(request.getfixturevalue("postgres_url"))
-    yield engine
-    engine.dispose()
+@pytest.fixture(scope="session")
+def postgres_tables(postgres_url: str) -> Iterator[Engine]:
+    """An engine, with room for 50 threads, on the session's database with tables."""
+    with _database(postgres_url) as engine:
+        schema.metadata.create_all(engine)
+        yield engine
 
 
 @pytest.fixture
-def postgres_engine(postgres_url: str) -> Iterator[Engine]:
-    """An engine on a PostgreSQL database of its own that has the provider's tables."""
-    engine = fresh_postgres(postgres_url)
+def postgres_engine(postgres_tables: Engine) -> Engine:
+    """The session's database with tables, without rows."""
+    empty(postgres_tables)
+    return postgres_tables
+
+
+@pytest.fixture(params=BOTH)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An engine on a database that has the provider's tables and no rows."""
+    if request.param == "postgres":
+        yield request.getfixturevalue("postgres_engine")
+        return
+    engine = sqlite_engine(tmp_path / "store.db")
     schema.metadata.create_all(engine)
     yield engine
     engine.dispose()
 
 
-@pytest.fixture
-def engine(bare_engine: Engine) -> Engine:
-    """An engine on a database of its own that has the provider's tables."""
-    schema.metadata.create_all(bare_engine)
-    return bare_engine
+@pytest.fixture(params=BOTH)
+def no_tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An engine on a database without any table, to be left as it is."""
+    url = f"sqlite:///{tmp_path / 'none.db'}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_url")
+    engine = sa.create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=BOTH)
+def own_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """An engine on an empty database of the test's own."""
+    if request.param == "postgres":
+        with _database(request.getfixturevalue("postgres_url")) as engine:
+            yield engine
+        return
+    engine = sqlite_engine(tmp_path / "store.db")
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
@@ -58,11 +86,15 @@ def database(engine: Engine) -> Database:
     return database_on(engine)
 
 
-def fresh_postgres(url: str) -> Engine:
-    """Return an engine with room for 50 threads on a new, empty database of this server."""
+@contextmanager
+def _database(url: str) -> Iterator[Engine]:
     name = f"store_{next(_NUMBERS)}"
     server = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine = sa.create_engine(sa.make_url(url).set(database=name), pool_size=55)
+    yield engine
+    engine.dispose()
+    with server.connect() as connection:
+        connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
     server.dispose()
-    return sa.create_engine(sa.make_url(url).set(database=name), pool_size=55)

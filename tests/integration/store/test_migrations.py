@@ -46,48 +46,48 @@ def _condition(index: object) -> str:
     return " ".join(str(value) for key, value in sorted(options.items()) if key.endswith("_where"))
 
 
-def test_migrations_make_what_the_code_declares(bare_engine: Engine) -> None:
+def test_migrations_make_what_the_code_declares(own_engine: Engine) -> None:
     """After an upgrade from nothing, Alembic finds no difference to the declared tables."""
-    migrate.upgrade_tables(bare_engine)
-    assert set(sa.inspect(bare_engine).get_table_names()) == OURS | {VERSION_TABLE}
-    assert differences(bare_engine) == []
+    migrate.upgrade_tables(own_engine)
+    assert set(sa.inspect(own_engine).get_table_names()) == OURS | {VERSION_TABLE}
+    assert differences(own_engine) == []
 
 
-def test_both_ways_of_making_the_tables_agree(bare_engine: Engine) -> None:
+def test_both_ways_of_making_the_tables_agree(own_engine: Engine) -> None:
     """Columns, types, keys and partial indexes are the same from migrations and from the declared tables."""
-    migrate.upgrade_tables(bare_engine)
-    migrated = shape(bare_engine)
-    migrate.remove_tables(bare_engine)
-    schema.metadata.create_all(bare_engine)
-    assert shape(bare_engine) == migrated
+    migrate.upgrade_tables(own_engine)
+    migrated = shape(own_engine)
+    migrate.remove_tables(own_engine)
+    schema.metadata.create_all(own_engine)
+    assert shape(own_engine) == migrated
 
 
-def test_there_and_back_and_there_again(bare_engine: Engine) -> None:
+def test_there_and_back_and_there_again(own_engine: Engine) -> None:
     """A downgrade to base leaves no table of ours but the version's; an upgrade makes them anew."""
-    migrate.upgrade_tables(bare_engine)
-    migrate.downgrade_tables(bare_engine, "base")
-    assert set(sa.inspect(bare_engine).get_table_names()) == {VERSION_TABLE}
-    migrate.upgrade_tables(bare_engine)
-    assert differences(bare_engine) == []
+    migrate.upgrade_tables(own_engine)
+    migrate.downgrade_tables(own_engine, "base")
+    assert set(sa.inspect(own_engine).get_table_names()) == {VERSION_TABLE}
+    migrate.upgrade_tables(own_engine)
+    assert differences(own_engine) == []
 
 
-def test_removal_leaves_no_trace_and_nothing_else_is_touched(bare_engine: Engine) -> None:
+def test_removal_leaves_no_trace_and_nothing_else_is_touched(own_engine: Engine) -> None:
     """Removal drops every table of ours with the version, once, and leaves the tables of others."""
-    with bare_engine.begin() as connection:
+    with own_engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE dag_run (id INTEGER)"))
-    migrate.upgrade_tables(bare_engine)
-    assert set(migrate.remove_tables(bare_engine)) == OURS | {VERSION_TABLE}
-    assert sa.inspect(bare_engine).get_table_names() == ["dag_run"]
-    assert migrate.remove_tables(bare_engine) == []
+    migrate.upgrade_tables(own_engine)
+    assert set(migrate.remove_tables(own_engine)) == OURS | {VERSION_TABLE}
+    assert sa.inspect(own_engine).get_table_names() == ["dag_run"]
+    assert migrate.remove_tables(own_engine) == []
 
 
-def test_others_tables_are_no_difference(bare_engine: Engine) -> None:
+def test_others_tables_are_no_difference(own_engine: Engine) -> None:
     """A migration that is generated beside Airflow's tables proposes nothing about them."""
-    with bare_engine.begin() as connection:
+    with own_engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE dag_run (id INTEGER)"))
-    migrate.upgrade_tables(bare_engine)
+    migrate.upgrade_tables(own_engine)
     config = Config(str(migrate.ALEMBIC_FILE))
-    config.attributes["engine"] = bare_engine
+    config.attributes["engine"] = own_engine
     command.check(config)
 
 
