@@ -9,7 +9,7 @@ is asked to yield, saves its checkpoint, leaves by reschedule and goes on alone,
 To see that on simulated nodes, let the pair be slower than anybody would estimate::
 
     [eaco]
-    simulated_truth = [{"families": ["J2", "J3"], "slowdowns": {"J2": 1.4, "J3": 1.4}}]
+    simulated_truth = [{"families": ["J2", "J3"], "slowdowns": [1.4, 1.4]}]
 """
 
 from __future__ import annotations

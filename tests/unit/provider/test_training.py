@@ -17,9 +17,14 @@ from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.execution_time.context import set_current_context
 
 from airflow_provider_eaco import training_run
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.ports import Occupant
+from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.engine.progress import TaskInstruction, parse_report
 from airflow_provider_eaco.provider import unit_channel
 from airflow_provider_eaco.provider.progress_record import INSTRUCTION_KEY, MAX_RECENT, PROGRESS_KEY
+from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, simulated_node
+from airflow_provider_eaco.telemetry.truth import TruthTable
 
 
 @dataclass
@@ -414,6 +419,27 @@ def test_a_failed_training_fails_with_its_own_error(store: Store, meter: Meter) 
     store.instruct(1, yield_asked=True)
     with in_task(store), pytest.raises(ZeroDivisionError):
         train(3, saves=never, stop_after=1)
+
+
+def test_on_a_simulated_node_a_unit_takes_what_the_device_model_says(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each report returns when the device has done the epoch's work; its time is simulated seconds."""
+    state = tmp_path / "state.json"
+    node = simulated_node("sim")
+    cluster = SimulatedCluster(state, [node], TruthTable(built_in_book()), time_scale=1e5)
+    placement = Placement("sim", node.gpu_uuids)
+    cluster.occupy([Occupant("job", 7, "J1", placement, 3072)])
+    monkeypatch.setenv("EACO_SIMULATED_STATE", str(state))
+    monkeypatch.setenv("EACO_JOB_ID", "job")
+    monkeypatch.setenv("EACO_LEASE_TOKEN", "7")
+    with in_task(store):
+        train(2)
+    times = [unit[1] for unit in store.progress["recent"]]
+    assert times == pytest.approx([0.39 * 3600] * 2, rel=0.01)
+    account = cluster.account("job", 7)
+    assert account is not None
+    assert account.units_done == 2
 
 
 @pytest.mark.parametrize("epochs", [0, -1, True, 1.5, "90"])
