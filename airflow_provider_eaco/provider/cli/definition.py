@@ -15,6 +15,8 @@ from airflow.cli.cli_config import (
     lazy_load_command,
 )
 
+from airflow_provider_eaco.provider.db_clean import take_part_in_db_clean
+
 _COMMANDS = "airflow_provider_eaco.provider.cli"
 
 
@@ -113,6 +115,7 @@ _DB = GroupCommand(
 
 def get_eaco_cli_commands() -> list[CLICommand]:
     """Return the group ``airflow eaco``, as Airflow's command line asks a provider for it."""
+    take_part_in_db_clean()
     return [
         GroupCommand(
             name="eaco",
