@@ -9,7 +9,7 @@ from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.errors import EacoError, StoreUnavailableError
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
-from airflow_provider_eaco.engine.profiling import EndedRun, learn_run
+from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report, ingest
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
 from airflow_provider_eaco.provider.host import ExecutorHost
@@ -105,10 +105,8 @@ class EndingBook:
             log.warning("A finished run teaches nothing: job_id=%s error=%s", group.job_id, error)
 
     def _note(self, view: LedgerView, lease: Lease, record: JobRecord, phase: JobPhase) -> None:
-        models = {gpu.uuid: gpu.model for node in view.nodes for gpu in node.gpus}
-        model = models.get(lease.placement.gpu_uuids[0])
-        if model is not None:
-            run = EndedRun(record.job, phase, model, len(lease.placement.gpu_uuids))
+        run = ended_run(record, lease, view.nodes, phase)
+        if run is not None:
             learn_run(self._services.profiles, run, view.now_s)
         done = record.job.progress.units_done
         total = record.job.progress.units_total

@@ -20,12 +20,12 @@ from airflow_provider_eaco.core.model.errors import InvalidRequestError, StoreUn
 from airflow_provider_eaco.provider import task_log
 from airflow_provider_eaco.provider.audit import EVENT_REJECT
 from airflow_provider_eaco.provider.compat import renew_token, task_queue
-from airflow_provider_eaco.provider.lanes import Lanes
 from airflow_provider_eaco.provider.request import has_request, parse_executor_config
 from airflow_provider_eaco.provider.running import Event
 from airflow_provider_eaco.provider.settings import EacoSettings
 
 if TYPE_CHECKING:
+    from airflow_provider_eaco.provider.lanes import Lanes
     from airflow.models.taskinstance import TaskInstance
     from sqlalchemy.orm import Session
 
@@ -76,6 +76,9 @@ class EacoExecutor(BaseExecutor):
 
     def start(self) -> None:
         """Get the parts ready. A broken configuration of ours holds GPU tasks and nothing else."""
+        # Here and not above: every Airflow command imports executors for their commands.
+        from airflow_provider_eaco.provider.lanes import Lanes
+
         self._lanes = Lanes.make(self, self)
         self._fenced("warm up", self._lanes.dispatcher.warm_up)
 

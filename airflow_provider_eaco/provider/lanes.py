@@ -199,7 +199,10 @@ class Lanes:
 
     def _refresh(self) -> None:
         queued = [str(workload.ti.id) for workload in self._host.queue().values()]
-        started = [] if self.gpu is None else [group.job_id for group in self.gpu.groups]
+        # A started one may stay queued in Airflow while the API server is slow; it is not lost, it lives.
+        started = [group.job_id for group in self.plain.groups if group.is_task]
+        if self.gpu is not None:
+            started += [group.job_id for group in self.gpu.groups]
         with own_session() as session:
             task_instances.keep_alive(session, [*queued, *started], datetime.now(tz=UTC))
 

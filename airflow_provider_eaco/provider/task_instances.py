@@ -83,8 +83,7 @@ def without_pool(
 
 def living_owners(session: Session, threshold: Any) -> set[str]:
     """Return the ids of scheduler jobs that are running and have reported since ``threshold``."""
-    from airflow.jobs.job import Job
-    from airflow.utils.state import JobState
+    from airflow.jobs.job import Job, JobState
 
     rows = session.scalars(
         select(Job.id).where(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
+from typing import Any, BinaryIO
 
 from airflow_provider_eaco.provider.compat import decode_workload
 
@@ -17,6 +20,25 @@ PRELOAD = (
     "airflow_provider_eaco.provider.workloads",
 )
 
+_ROUTINE = re.compile(rb'"level": ?"(debug|info)"')
+
+
+class _WarningsOnly(io.BytesIO):
+    """Where the supervisor's own log goes: what is wrong reaches the task's log, its routine does not.
+
+    Its level cannot do this, since the same level filters what the task prints.
+    """
+
+    def __init__(self, target: BinaryIO) -> None:
+        super().__init__()
+        self._target = target
+
+    def write(self, line: Any) -> int:
+        if not _ROUTINE.search(bytes(line)):
+            self._target.write(line)
+            self._target.flush()
+        return len(line)
+
 
 def run_workload(payload: str) -> None:
     """Run the workload whose JSON is ``payload`` to its end; its own outcome is in Airflow's database then.
@@ -29,5 +51,5 @@ def run_workload(payload: str) -> None:
 
     # The database is the scheduler's; a task reaches Airflow by its API alone.
     dispose_orm(do_log=False)
-    configure_logging(output=sys.stderr.buffer, json_output=True, log_level="WARNING")
+    configure_logging(output=_WarningsOnly(sys.stderr.buffer), json_output=True)
     BaseExecutor.run_workload(decode_workload(payload), subprocess_logs_to_stdout=False)
