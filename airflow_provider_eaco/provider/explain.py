@@ -62,7 +62,8 @@ class Explanation:
     """All that there is to say about one job.
 
     ``reason`` is the most severe one while the job waits or after it was rejected, else ``None``; ``also``
-    are the others, most severe first. ``pool`` is the Airflow pool of the task. ``energy`` says how it was found, and ``unknown`` where it was not.
+    are the others, most severe first. ``pool`` is the Airflow pool of the task. ``energy`` says how it was
+    found, and ``unknown`` where it was not.
     """
 
     job_id: str

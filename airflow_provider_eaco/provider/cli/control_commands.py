@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.provider.cli.console import CommandError, changing, print_rows
+from airflow_provider_eaco.provider.cli.console import CommandError, changing, print_line, print_rows
 
 
 @changing
@@ -52,3 +52,41 @@ def _set_hold(args: Namespace, *, on_hold: bool) -> None:
         [{"task": record.job.label, "job": record.job.job_id, "state": state} for record in changed],
         args.output,
     )
+
+
+@changing
+def reset_pool(args: Namespace) -> None:
+    """Give the Airflow pool of a GPU pool that a user has sized back to the provider."""
+    from airflow_provider_eaco.provider.compat import own_session
+    from airflow_provider_eaco.provider.pools import reset_slots
+    from airflow_provider_eaco.provider.settings import load_settings
+
+    declared = [pool.name for pool in load_settings().pools]
+    if args.name not in declared:
+        raise CommandError(f"no GPU pool is named {args.name!r}; [eaco] pools has {', '.join(declared)}")
+    with own_session() as session:
+        if not reset_slots(session, args.name):
+            raise CommandError(
+                f"Airflow has no pool {args.name!r}; the scheduler makes it at its next heartbeat"
+            )
+    state = "managed again: a scheduler sizes it from the inventory at its next heartbeat"
+    print_rows([{"pool": args.name, "state": state}], args.output)
+
+
+@changing
+def remove_tables(args: Namespace) -> None:
+    """Remove all tables of the provider after a yes; Airflow's are not touched."""
+    from airflow import settings
+
+    from airflow_provider_eaco.store.migrate import remove_tables as remove_all
+
+    engine = settings.get_engine()  # type: ignore[no-untyped-call] # Airflow gives it no annotations
+    if not args.yes:
+        print_line(f"Database: {engine.url!r}")
+        answer = input(
+            "This removes queue, leases, profiles, decisions and energy of the provider. Proceed? (y/n) "
+        )
+        if answer.strip().lower() != "y":
+            raise CommandError("nothing was removed")
+    removed = remove_all(engine)
+    print_line(f"removed {', '.join(removed)}" if removed else "there was nothing to remove")
