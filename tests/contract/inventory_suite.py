@@ -80,6 +80,19 @@ class InventoryContract(LedgerFixtures):
         (node,) = ledger.view().nodes
         assert [gpu.uuid for gpu in node.gpus if gpu.health is GpuHealth.HEALTHY] == ["GPU-n1-0"]
 
+    def test_a_held_gpu_missing_from_the_newest_report_stays_with_its_lease(self, filled: Ledger) -> None:
+        """While somebody holds it, it is listed and not healthy; its lease ends as any other."""
+        lease = grant(filled, "j1", place(3))
+        filled.save_nodes([make_node(gpus=3)])
+        (node,) = filled.view().nodes
+        assert [(gpu.uuid, gpu.health is GpuHealth.HEALTHY) for gpu in node.gpus if gpu.index == 3] == [
+            ("GPU-n1-3", False)
+        ]
+        assert filled.release(lease.token, JobPhase.WAITING)
+        filled.save_nodes([make_node(gpus=3)])
+        (node,) = filled.view().nodes
+        assert "GPU-n1-3" not in [gpu.uuid for gpu in node.gpus if gpu.health is GpuHealth.HEALTHY]
+
     def test_a_report_changes_no_counter(self, filled: Ledger) -> None:
         """A heartbeat of the inventory never makes a grant conflict."""
         before = filled.view().gpu_versions
