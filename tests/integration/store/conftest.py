@@ -81,6 +81,13 @@ def own_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engin
 
 
 @pytest.fixture
+def postgres_own(postgres_url: str) -> Iterator[Engine]:
+    """An engine on an empty PostgreSQL database of the test's own."""
+    with _database(postgres_url) as engine:
+        yield engine
+
+
+@pytest.fixture
 def database(engine: Engine) -> Database:
     """The store's database, on the database's own clock."""
     return database_on(engine)
