@@ -241,7 +241,9 @@ def play(model: DeviceModel, steps: Sequence[tuple[str, set[int], float]], slice
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS)
 def test_c53_energy_adds_up_whatever_happens(steps: list[tuple[str, set[int], float]]) -> None:
-    """Accounts of all jobs and idle draw add up to the counters of the GPUs; the history says the same."""
+    """Accounts of all jobs and idle draw add up to the counters of the GPUs; the history says the same, of
+    work as well.
+    """
     model = make_model(gpus=5)
     play(model, steps, 1)
     total_j = math.fsum(model.gpu_energy_j.values())
@@ -254,8 +256,11 @@ def test_c53_energy_adds_up_whatever_happens(steps: list[tuple[str, set[int], fl
         for segment in segments
         if isinstance(segment, NodeInterval)
     )
+    assert all(segment.end_s > segment.start_s for segment in model.closed)
     assert nodes_j == pytest.approx(total_j, rel=1e-9, abs=1e-6)
     assert math.fsum(one.energy_j for one in accounts) == pytest.approx(jobs_j, rel=1e-9, abs=1e-6)
+    works_s = [segment.work_s for segment in segments if isinstance(segment, ResidentSegment)]
+    assert math.fsum(one.work_s for one in accounts) == pytest.approx(math.fsum(works_s), rel=1e-9, abs=1e-6)
     assert jobs_j + idle_j == pytest.approx(total_j, rel=1e-9, abs=1e-6)
     assert all(energy_j >= 0 for energy_j in model.gpu_energy_j.values())
 

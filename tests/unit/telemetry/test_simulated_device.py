@@ -139,6 +139,26 @@ def test_a_unit_survives_the_loss_of_the_state(
     SideBySide(clock).run(task, executor)
 
 
+def test_only_one_long_absence_ends_the_patience(state: Path, clock: ManualClock) -> None:
+    """Being unknown now and then, each time for less than the patience, is waited for every time."""
+    cluster = make_cluster(state, clock)
+    cluster.occupy([SLOW])
+
+    def task(sleep: Callable[[float], None]) -> None:
+        one = device(state, clock, SLOW, sleep)
+        one.begin_unit(units=10)
+        assert one.wait_unit() == pytest.approx(6000)
+
+    def executor(sleep: Callable[[float], None]) -> None:
+        for _ in range(3):
+            sleep(3)
+            cluster.occupy([])
+            sleep(50)
+            cluster.occupy([SLOW])
+
+    SideBySide(clock).run(task, executor)
+
+
 def test_a_state_that_cannot_be_written_is_said_once(
     state: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

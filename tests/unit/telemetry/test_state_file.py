@@ -182,6 +182,18 @@ def test_a_state_that_cannot_be_written_reads_as_unknown(tmp_path: Path, clock: 
     }
 
 
+def test_a_segment_is_stored_once(state: Path, clock: ManualClock) -> None:
+    """What was written to the history is no longer the model's to write."""
+    make_cluster(state, clock).occupy([SLOW])
+    clock.advance(40)
+    with StateFile(state).change(clock.now_s()) as model:
+        assert model is not None
+        model.occupy([], TRUTH.of)
+        assert len(model.closed) == 2
+    assert model.closed == []
+    assert model.journal_count == 2
+
+
 def test_other_users_of_the_machine_may_use_the_files(state: Path, clock: ManualClock) -> None:
     """The files have the permissions that the umask allows, since tasks may run as other users."""
     make_cluster(state, clock).occupy([SLOW])
