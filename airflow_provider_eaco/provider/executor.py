@@ -25,9 +25,10 @@ from airflow_provider_eaco.provider.running import Event
 from airflow_provider_eaco.provider.settings import EacoSettings
 
 if TYPE_CHECKING:
-    from airflow_provider_eaco.provider.lanes import Lanes
     from airflow.models.taskinstance import TaskInstance
     from sqlalchemy.orm import Session
+
+    from airflow_provider_eaco.provider.lanes import Lanes
 
 # A failure that comes back in every loop is logged in full once in this time.
 _LOG_AGAIN_S = 60.0
@@ -52,6 +53,7 @@ class EacoExecutor(BaseExecutor):
         self._lanes: Lanes | None = None
         self._unreadable: dict[Any, tuple[Any, str]] = {}
         self._failed_steps: dict[str, float] = {}
+        self._unsaved_logs: list[Any] = []
 
     # -- What the scheduler asks before it hands tasks over
 
@@ -115,6 +117,8 @@ class EacoExecutor(BaseExecutor):
     def sync(self) -> None:
         """Everything about GPU tasks, each step fenced by itself, in the order of decision 7."""
         lanes = self._need_lanes()
+        if not self._task_event_logs:
+            self._unsaved_logs.clear()
         self._fenced("plain ends", lanes.finish_plain)
         self._fenced("unreadable requests", self._fail_unreadable)
         for name, step in lanes.steps():
@@ -190,6 +194,9 @@ class EacoExecutor(BaseExecutor):
 
     def tell(self, key: Any, event: str, text: str) -> None:
         self.log_task_event(event=event, extra=text, ti_key=key)
+        # 3.3.2 saves these from a generator, and SQLAlchemy holds objects by weak references only: a row
+        # whose object has no other owner is gone before it is written, and the whole batch fails.
+        self._unsaved_logs.extend(list(self._task_event_logs)[-1:])
 
     # -- Private
 
