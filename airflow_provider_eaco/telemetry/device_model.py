@@ -29,7 +29,7 @@ from airflow_provider_eaco.telemetry.truth import SetTruth
 
 # Residents that left are kept, so that a list which was stale for one heartbeat does no harm and the account
 # of a job can be read after its end; older ones are in the history.
-DEPARTED_KEPT = 128
+DEPARTED_KEPT = 64
 UNIT_TIMES_KEPT = 128
 # Callers take the time before they wait for the lock, so a little disorder is no sign of a changed clock.
 CLOCK_SET_BACK_S = 60.0

@@ -57,6 +57,8 @@ class SimulatedDevice:
         self._unit = 0
         self._units = 0.0
         self._warned_unit = 0
+        self._model: DeviceModel | None = None
+        self._signature: tuple[int, int, int] | None = None
         # What is known of the present unit, for the case that the state file is lost and rebuilt meanwhile.
         self._share_left = 1.0
         self._lost_elapsed_s = 0.0
@@ -135,17 +137,27 @@ class SimulatedDevice:
 
     def _look(self, now_s: float) -> UnitState | None:
         """Return how far the unit is; takes the lock only where the model has to be told something."""
-        key = self._job_id, self._token
-        model = self._file.load()
-        if model is None:
-            return None
-        model.advance(now_s)
-        unit = model.unit_state(key)
+        unit = self._unit_state(now_s)
+        if unit is not None and unit.done:
+            # The end of a unit is believed of a fresh look only.
+            self._signature = None
+            unit = self._unit_state(now_s)
         if unit is not None and (unit.unit != self._unit or not (unit.waiting or unit.done)):
             unit = self._tell(now_s)
         if unit is not None:
             self._share_left, self._seen_elapsed_s = unit.share_left, unit.elapsed_s
         return unit
+
+    def _unit_state(self, now_s: float) -> UnitState | None:
+        # Advancing a model further is the same as advancing it from its file, as long as that did not change:
+        # a poll then costs next to nothing.
+        signature = self._file.signature()
+        if signature is None or signature != self._signature:
+            self._model, self._signature = self._file.load(), signature
+        if self._model is None:
+            return None
+        self._model.advance(now_s)
+        return self._model.unit_state((self._job_id, self._token))
 
     def _tell(self, now_s: float) -> UnitState | None:
         key = self._job_id, self._token
