@@ -14,11 +14,12 @@ from airflow_provider_eaco.core.model.instruction import (
     Plan,
     Yield,
 )
-from airflow_provider_eaco.core.model.job import GpuRequest, Job, JobKind
+from airflow_provider_eaco.core.model.job import Job, JobKind
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering, Review
-from airflow_provider_eaco.core.policy.filters import nodes_that_could_serve
+from airflow_provider_eaco.core.policy.facts import CycleFacts
+from airflow_provider_eaco.core.policy.filters import Needs, nodes_that_could_serve
 
 # A job held for one of these gets no GPUs however many become free, so none are kept for it.
 _WAITS_FOR_NO_GPU = frozenset(
@@ -46,17 +47,18 @@ def run_cycle(policy: AdmissionPolicy, ordering: Ordering, snapshot: ClusterSnap
     reviews, present = _review(policy, snapshot)
     # 2. Order the queue.
     queue = ordering.order(snapshot.waiting, snapshot)
-    line = _Line(policy, present)
+    line = _Line(policy, present, CycleFacts(present))
     for job in queue:
         # 3. Ask the policy, once for each kind of job: a launch only takes places away from the kinds that
         #    were held before it, since the free GPUs of every node that could serve them are kept (step 5).
-        decision = line.held_before(job) or policy.decide(job, line.snapshot)
+        kind = job.kind
+        decision = line.answers.get(kind) or policy.decide(job, line.snapshot)
         if decision.verdict is Verdict.ADMIT:
             # 4. Place it; the next in line sees the cluster with this job on it.
             line.launch(job, decision)
         else:
             # 5. Hold or reject it, and keep free GPUs for the earliest of those that wait for some.
-            line.hold(job, decision)
+            line.hold(job, kind, decision)
     # 6. One decision a kind, in queue order.
     return Plan(
         pool=snapshot.pool.settings.name,
@@ -99,14 +101,12 @@ class _Line:
 
     policy: AdmissionPolicy
     snapshot: ClusterSnapshot
+    facts: CycleFacts
     launches: list[Launch] = field(default_factory=list)
-    _answers: dict[JobKind, AdmissionDecision] = field(default_factory=dict)
+    answers: dict[JobKind, AdmissionDecision] = field(default_factory=dict)
     _groups: dict[tuple[JobKind, Verdict] | str, list[Job]] = field(default_factory=dict)
     _decided: dict[tuple[JobKind, Verdict] | str, AdmissionDecision] = field(default_factory=dict)
-    _kept_for: set[GpuRequest] = field(default_factory=set)
-
-    def held_before(self, job: Job) -> AdmissionDecision | None:
-        return self._answers.get(job.kind)
+    _kept_for: set[Needs] = field(default_factory=set)
 
     def launch(self, job: Job, decision: AdmissionDecision) -> None:
         if decision.placement is None:
@@ -116,14 +116,16 @@ class _Line:
         self._groups[job.job_id] = [job]
         self._decided[job.job_id] = decision
 
-    def hold(self, job: Job, decision: AdmissionDecision) -> None:
-        self._answers[job.kind] = decision
+    def hold(self, job: Job, kind: JobKind, decision: AdmissionDecision) -> None:
         final = _after_patience(job, decision, self.snapshot)
-        group = (job.kind, final.verdict)
+        group = (kind, final.verdict)
         self._groups.setdefault(group, []).append(job)
         self._decided.setdefault(group, final)
+        if kind in self.answers:
+            return
+        self.answers[kind] = decision
         if not any(finding.reason in _WAITS_FOR_NO_GPU for finding in decision.findings):
-            self._keep_places(job.request)
+            self._keep_places(Needs.of(job.request))
 
     def decisions(self) -> tuple[KindDecision, ...]:
         return tuple(
@@ -131,11 +133,11 @@ class _Line:
             for group, jobs in self._groups.items()
         )
 
-    def _keep_places(self, request: GpuRequest) -> None:
-        if request in self._kept_for:
+    def _keep_places(self, needs: Needs) -> None:
+        if needs in self._kept_for:
             return
-        self._kept_for.add(request)
-        kept = self.snapshot.kept_nodes | nodes_that_could_serve(request, self.snapshot)
+        self._kept_for.add(needs)
+        kept = self.snapshot.kept_nodes | nodes_that_could_serve(needs, self.snapshot, self.facts)
         if kept != self.snapshot.kept_nodes:
             self.snapshot = replace(self.snapshot, kept_nodes=kept)
 

@@ -130,11 +130,11 @@ class Reason(Enum):
         self.code = code
         self.sentence = sentence
         self.remedy = remedy
+        # Rank among all reasons; 0 is the most severe and is shown first.
+        self.severity = len(type(self).__members__)
 
-    @property
-    def severity(self) -> int:
-        """Rank among all reasons; 0 is the most severe and is shown first."""
-        return list(Reason).index(self)
+    # There is one object a member, so identity will do; the enum's own hash is computed in Python each time.
+    __hash__ = object.__hash__
 
     @classmethod
     def from_code(cls, code: str) -> Reason:

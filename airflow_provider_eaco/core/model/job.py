@@ -87,6 +87,12 @@ class Job:
         return f"{order.dag_id}.{order.task_id}{index}"
 
     @property
+    def deadline_at_s(self) -> float | None:
+        """The instant by which it has to end, ``None`` without a deadline."""
+        deadline_s = self.request.deadline_s
+        return None if deadline_s is None else self.queued_s + deadline_s
+
+    @property
     def kind(self) -> JobKind:
         """What the admission decision depends on; jobs of one kind share one evaluation per cycle."""
         return JobKind(
@@ -95,7 +101,7 @@ class Job:
             self.pool_slots,
             self.on_hold,
             self.progress,
-            None if self.request.deadline_s is None else self.queued_s + self.request.deadline_s,
+            self.deadline_at_s,
             self.priority,
         )
 

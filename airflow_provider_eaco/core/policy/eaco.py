@@ -6,7 +6,7 @@ The paper's open points are closed in ADR 0005. The first epoch of every co-allo
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 
 from airflow_provider_eaco.core.model.decision import (
     AdmissionDecision,
@@ -17,16 +17,15 @@ from airflow_provider_eaco.core.model.decision import (
     reject,
 )
 from airflow_provider_eaco.core.model.job import Job, JobKind
-from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings, Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.base import Review
-from airflow_provider_eaco.core.policy.candidates import FreePlace, JoinClass, Shape, Spot, Table
+from airflow_provider_eaco.core.policy.candidates import Candidate, Meetings, Offers, Shape
 from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
+from airflow_provider_eaco.core.policy.filters import Needs
+from airflow_provider_eaco.core.policy.places import Cluster, FreePlace, Site
 from airflow_provider_eaco.core.policy.trial import review_set
-
-_REJECTS = frozenset({Reason.EXCEEDS_POOL, Reason.DEADLINE_UNREACHABLE})
 
 
 class EacoPolicy:
@@ -36,112 +35,140 @@ class EacoPolicy:
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
-        self._facts: CycleFacts | None = None
-        self._tables: dict[Shape, Table] = {}
+        self._view: _View | None = None
 
     def decide(self, job: Job, snapshot: ClusterSnapshot) -> AdmissionDecision:
         kind = job.kind
-        facts = self._facts_of(snapshot)
+        view = self._view_of(snapshot)
 
         # 1. What keeps the job from every GPU.
-        found = [filters.airflow_pool(kind, snapshot.pool), filters.hold_mark(kind)]
-        if any(found):
-            return _refuse(found)
+        refusal = _refuse(
+            filters.airflow_pool(kind, snapshot.pool), filters.hold_mark(kind), filters.no_worker(snapshot)
+        )
+        if refusal is not None:
+            return refusal
+        site = view.site(Needs.of(kind.request))
+        if not site.scopes:
+            return hold(filters.no_such_gpu(site.needs, snapshot, view.facts))
+        refusal = _refuse(filters.deadline(kind, site.scopes, view.facts))
+        if refusal is not None:
+            return refusal
 
-        # 2. FindCandidates: sets that it may join, and free GPUs.
+        # 2. FindCandidates: free GPUs, and sets that it may join.
+        free, kept = site.pick(snapshot.kept_nodes)
         alone = not self.shares or is_exclusive(job, self._settings)
-        table = self._table(Shape.of(kind.request, alone, kind.progress.can_yield), facts, snapshot)
-        found = [
-            filters.cluster(table.shape.needs, snapshot, table.summary.fits, facts),
-            filters.deadline(kind, table.summary.scopes, facts),
-        ]
-        if any(found):
-            return _refuse(found)
+        offers = None if alone else view.offers(Shape.of(kind.request, kind.progress.can_yield), site)
 
-        # 3. The busiest set that keeps the job's own limits, and the best free GPUs.
-        join, too_slow = self._busiest_set(kind, table, facts)
-        free = table.first_free(snapshot.kept_nodes)
+        # 3. The busiest set that keeps the job's own limits.
+        joined, too_slow = (None, None) if offers is None else self._busiest_set(kind, offers, view.facts)
 
         # 4. Sets before free GPUs in a packing pool; a preferred GPU model before either.
-        if join is not None and (free is None or self._joins_first(join[0], free)):
-            return self._admit_to_set(*join)
+        if joined is not None and (free is None or self._joins_first(joined, free)):
+            return self._admit_to_set(joined)
         if free is not None:
-            return self._admit_alone(free.placement)
+            return self._admit_alone(free)
 
         # 5. No candidate: hold with all reasons; nothing is preempted.
-        return hold(*table.summary.findings, *too_slow, self._no_free_gpus(table, snapshot))
+        obstacles = [*site.trouble(), *site.short_of_host_memory()]
+        if offers is not None:
+            obstacles += offers.obstacles().values()
+        sharing = "it takes GPUs of its own" if alone else view.cluster.sharing(site.needs.gpus)
+        findings = [obstacle.finding for obstacle in filters.nearest(obstacles).values()]
+        findings += [] if too_slow is None else [too_slow]
+        return hold(*findings, _no_free_gpus(site, kept, sharing))
 
     def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
         return review_set(held, snapshot)
 
-    def _facts_of(self, snapshot: ClusterSnapshot) -> CycleFacts:
-        if self._facts is None or not self._facts.hold_for(snapshot):
-            self._facts = CycleFacts(snapshot)
-            self._tables = {}
-        return self._facts
-
-    def _table(self, shape: Shape, facts: CycleFacts, snapshot: ClusterSnapshot) -> Table:
-        table = self._tables.get(shape)
-        if table is None:
-            table = self._tables[shape] = Table(shape, facts)
-        table.sync(snapshot.nodes)
-        return table
+    def _view_of(self, snapshot: ClusterSnapshot) -> _View:
+        if self._view is None or not self._view.facts.hold_for(snapshot):
+            self._view = _View(CycleFacts(snapshot))
+        self._view.cluster.sync(snapshot.nodes)
+        return self._view
 
     def _busiest_set(
-        self, kind: JobKind, table: Table, facts: CycleFacts
-    ) -> tuple[tuple[JoinClass, Spot] | None, tuple[Finding, ...]]:
-        """Return the first set within the job's own limits, else why the gentlest is beyond them."""
-        family = kind.request.family
-        best: tuple[JoinClass, Spot] | None = None
-        gentlest: tuple[float, JoinClass, float | None] | None = None
-        for cls, spot in table.joins():
-            slowdown = cls.prediction.slowdowns[family]
-            bears = filters.own_tolerance(kind, cls.model, cls.time_scale, cls.prediction.undone > 0, facts)
+        self, kind: JobKind, offers: Offers, facts: CycleFacts
+    ) -> tuple[Candidate | None, Finding | None]:
+        """Return the first candidate within the job's own limits, else why the gentlest is beyond them."""
+        tolerances: dict[tuple[str, float, bool], float | None] = {}
+        best: Candidate | None = None
+        gentlest: tuple[float, float | None, Candidate] | None = None
+        for candidate in offers.candidates():
+            if best is not None and candidate.model_rank >= best.model_rank:
+                continue
+            scope = candidate.kind.model, candidate.kind.time_scale, candidate.prediction.undone > 0
+            if scope not in tolerances:
+                tolerances[scope] = filters.own_tolerance(kind, *scope, facts)
+            bears = tolerances[scope]
+            slowdown = candidate.prediction.slowdowns[kind.request.family]
             if bears is not None and slowdown <= bears:
-                if best is None or (cls.order, spot) < (best[0].order, best[1]):
-                    best = cls, spot
+                best = candidate
+                if best.model_rank == 0:
+                    break
             elif gentlest is None or slowdown < gentlest[0]:
-                gentlest = slowdown, cls, bears
-        if gentlest is None:
-            return best, ()
-        slowdown, cls, bears = gentlest
-        numbers = filters.interference_numbers(
-            slowdown, bears, cls.prediction.utilisation_pct, self._settings
+                gentlest = slowdown, bears, candidate
+        return best, None if gentlest is None else filters.own_limit_broken(
+            *gentlest[:2], gentlest[2].prediction
         )
-        return best, (Finding(Reason.INTERFERENCE_TOO_HIGH, numbers),)
 
-    def _joins_first(self, cls: JoinClass, free: FreePlace) -> bool:
-        if cls.model_rank != free.model_rank:
-            return cls.model_rank < free.model_rank
+    def _joins_first(self, joined: Candidate, free: FreePlace) -> bool:
+        if joined.model_rank != free.model_rank:
+            return joined.model_rank < free.model_rank
         return self._settings.spreading is Spreading.PACK
 
-    def _admit_to_set(self, cls: JoinClass, spot: Spot) -> AdmissionDecision:
-        node, gpu_uuids, job_ids = spot
-        busy = cls.prediction.utilisation_pct or math.nan
+    def _admit_to_set(self, joined: Candidate) -> AdmissionDecision:
         return AdmissionDecision(
             Verdict.ADMIT,
-            placement=Placement(node, gpu_uuids),
-            co_residents=job_ids,
-            prediction=cls.prediction,
-            choice=f"{self._settings.spreading}: joins the busiest fitting set, then {busy:.0f} % utilised",
+            placement=joined.held.facts.placement,
+            co_residents=joined.held.facts.job_ids,
+            prediction=joined.prediction,
+            choice=f"{self._settings.spreading}: the busiest set that fits ({joined.present_pct:.0f} %)",
         )
 
-    def _admit_alone(self, placement: Placement) -> AdmissionDecision:
+    def _admit_alone(self, free: FreePlace) -> AdmissionDecision:
         which = "fewest" if self._settings.spreading is Spreading.PACK else "most"
-        choice = f"{self._settings.spreading}: free GPUs of the fitting node with the {which} free"
-        return AdmissionDecision(Verdict.ADMIT, placement=placement, choice=choice)
-
-    def _no_free_gpus(self, table: Table, snapshot: ClusterSnapshot) -> Finding:
-        wanted = table.shape.needs.gpus
-        kept = table.kept_free(snapshot.kept_nodes)
-        if kept:
-            return Finding(Reason.RESERVED_FOR_EARLIER_JOB, {"free": kept, "wanted": "GPUs there"})
-        sharing = "it takes GPUs of its own" if table.shape.alone else table.summary.sharing
-        numbers = {"wanted": wanted, "free": table.summary.free_best, "sharing": sharing}
-        return Finding(Reason.WAITING_FOR_GPU, numbers)
+        choice = f"{self._settings.spreading}: of the fitting nodes the one with the {which} free GPUs"
+        return AdmissionDecision(Verdict.ADMIT, placement=free.placement, choice=choice)
 
 
-def _refuse(found: list[Finding | None]) -> AdmissionDecision:
-    findings = [finding for finding in found if finding is not None]
-    refuses = any(finding.reason in _REJECTS for finding in findings)
-    return reject(*findings) if refuses else hold(*findings)
+class _View:
+    """What a policy has derived in a cycle; it follows the cycle's snapshots and holds no decision."""
+
+    def __init__(self, facts: CycleFacts) -> None:
+        self.facts = facts
+        self.cluster = Cluster(facts)
+        self._meetings = Meetings(facts)
+        self._sites: dict[Needs, Site] = {}
+        self._offers: dict[Shape, Offers] = {}
+
+    def site(self, needs: Needs) -> Site:
+        site = self._sites.get(needs)
+        if site is None:
+            site = self._sites[needs] = Site(needs, self.cluster)
+        site.sync()
+        return site
+
+    def offers(self, shape: Shape, site: Site) -> Offers:
+        offers = self._offers.get(shape)
+        if offers is None:
+            offers = self._offers[shape] = Offers(shape, site, self.cluster, self._meetings)
+        return offers
+
+
+def _no_free_gpus(site: Site, kept: int, sharing: str) -> Finding:
+    if kept:
+        return Finding(Reason.RESERVED_FOR_EARLIER_JOB, {"free": kept, "wanted": "GPUs there"})
+    numbers = {"wanted": site.needs.gpus, "free": site.free_best(), "sharing": sharing}
+    return Finding(Reason.WAITING_FOR_GPU, numbers)
+
+
+# Nothing can make these fit; what else keeps a job from every GPU may change.
+_FINAL = frozenset({Reason.EXCEEDS_POOL, Reason.DEADLINE_UNREACHABLE})
+
+
+def _refuse(*found: Finding | None) -> AdmissionDecision | None:
+    findings: Iterable[Finding] = [finding for finding in found if finding is not None]
+    if not findings:
+        return None
+    final = any(finding.reason in _FINAL for finding in findings)
+    return reject(*findings) if final else hold(*findings)

@@ -1,7 +1,7 @@
-"""What is derived once from the parts that successive snapshots of a cycle share.
+"""What a newcomer has to know of nodes and held sets, derived once a cycle.
 
-Snapshots share structure: a launch replaces the state of one node and leaves all others the same objects. So
-everything here is kept by the identity of the state it was derived from.
+Snapshots share structure: a launch replaces one node's state and leaves all others the same objects. So what
+is derived here is kept by the identity of what it was derived from.
 """
 
 from __future__ import annotations
@@ -18,34 +18,43 @@ from airflow_provider_eaco.core.energy.outlook import (
     units_total_of,
 )
 from airflow_provider_eaco.core.model.decision import SetPrediction
-from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook, SoloProfile, family_set
-from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState, Resident
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
 from airflow_provider_eaco.core.policy.trial import resident_profile, resident_unit_s
 
 
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """The GPUs of one model and one memory size on a node. ``free`` are usable ones, sorted by UUID."""
+    """The GPUs of one model and memory size on a node; ``sound`` ones are healthy and nobody else's."""
 
     model: str
     usable_mib: int | None
     total: int
     sound: int
-    unhealthy: tuple[str, ...]
-    foreign_mib: int
-    free: tuple[str, ...]
+    unhealthy: tuple[str, ...] = ()
+    foreign_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hardware:
+    """The part of a node that no launch changes; one object for all nodes that are alike in it."""
+
+    groups: tuple[GpuGroup, ...]
+    time_scale: float
+    available: bool
+    draining: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """The largest slowdown that one resident bears.
 
-    ``slowdown`` credits what the run has saved so far; ``plain`` is the bare stretch limit, used for a set
-    that was undone before. ``slowdown`` is ``None`` when it cannot be told.
+    ``slowdown`` credits what the run has saved so far, ``None`` when it cannot be told; ``plain`` is the bare
+    stretch limit, which counts for a set that was undone before.
     """
 
     family: str
@@ -55,33 +64,29 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
-class SetFacts:
-    """A held set as a newcomer meets it. ``closed`` says why it takes nobody, whoever comes.
+class SetKind:
+    """What sets have in common that a newcomer experiences alike."""
 
-    ``usable_mib`` and ``reserved_mib`` are per GPU; ``None`` means unknown, which forbids sharing.
-    """
-
-    placement: Placement
-    model: str
     families: FamilySet
-    job_ids: tuple[str, ...]
-    closed: str | None
-    usable_mib: int | None
-    reserved_mib: int | None
-    tolerances: tuple[Tolerance, ...]
+    model: str
+    gpus: int
+    time_scale: float
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """A node as a newcomer meets it."""
+class SetFacts:
+    """A held set as a newcomer meets it. ``closed`` says why it takes nobody, whoever comes.
 
-    name: str
-    time_scale: float
-    groups: tuple[GpuGroup, ...]
-    sets: tuple[SetFacts, ...]
-    host_free_mib: int | None
-    draining: bool
-    available: bool
+    ``free_mib`` per GPU is what peaks leave of ``usable_mib``; ``None`` is unknown, which forbids sharing.
+    """
+
+    kind: SetKind
+    placement: Placement
+    job_ids: tuple[str, ...]
+    closed: str | None
+    usable_mib: int | None
+    free_mib: int | None
+    tolerances: tuple[Tolerance, ...]
 
 
 class CycleFacts:
@@ -92,7 +97,8 @@ class CycleFacts:
         self.now_s = snapshot.now_s
         self.book: ProfileBook = snapshot.profiles
         self.readings: Mapping[str, GpuReading] = snapshot.readings
-        self._nodes: dict[str, tuple[NodeState, NodeFacts]] = {}
+        self._hardware: dict[int, tuple[Node, Hardware]] = {}
+        self._built: dict[tuple[object, ...], Hardware] = {}
         self._sets: dict[int, tuple[GpuSet, SetFacts]] = {}
         self._predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
 
@@ -105,15 +111,6 @@ class CycleFacts:
             and self.readings is snapshot.readings
         )
 
-    def of_node(self, state: NodeState) -> NodeFacts:
-        name = state.node.name
-        known = self._nodes.get(name)
-        if known is not None and known[0] is state:
-            return known[1]
-        facts = self._node_facts(state)
-        self._nodes[name] = (state, facts)
-        return facts
-
     def predict(self, families: FamilySet, gpu_model: str, gpu_count: int) -> SetPrediction | None:
         key = (families, gpu_model, gpu_count)
         if key not in self._predictions:
@@ -122,89 +119,79 @@ class CycleFacts:
             )
         return self._predictions[key]
 
-    def foreign_mib(self, gpu: Gpu) -> int:
+    def is_sound(self, gpu: Gpu) -> bool:
+        """Tell whether new work may start there: healthy, and nobody else's."""
+        return gpu.health is GpuHealth.HEALTHY and not self._foreign_mib(gpu)
+
+    def hardware(self, node: Node) -> Hardware:
+        known = self._hardware.get(id(node))
+        if known is None:
+            # The node is kept with its facts, so that its id stays its own; so are the sets below.
+            known = self._hardware[id(node)] = (node, self._hardware_of(node))
+        return known[1]
+
+    def held(self, held: GpuSet, node: Node) -> SetFacts:
+        known = self._sets.get(id(held))
+        if known is None:
+            known = self._sets[id(held)] = (held, self._set_facts(held, node))
+        return known[1]
+
+    def _hardware_of(self, node: Node) -> Hardware:
+        by_size: dict[tuple[str, int | None], list[Gpu]] = {}
+        for gpu in node.gpus:
+            by_size.setdefault((gpu.model, gpu.memory_usable_mib), []).append(gpu)
+        groups = [
+            GpuGroup(
+                model,
+                usable_mib,
+                len(gpus),
+                sum(self.is_sound(gpu) for gpu in gpus),
+                tuple(sorted(gpu.uuid for gpu in gpus if gpu.health is not GpuHealth.HEALTHY)),
+                max(self._foreign_mib(gpu) for gpu in gpus),
+            )
+            for (model, usable_mib), gpus in by_size.items()
+        ]
+        groups.sort(key=lambda group: (group.model, group.usable_mib or 0))
+        parts = tuple(groups), node.time_scale, node.available, node.draining
+        return self._built.setdefault(parts, Hardware(*parts))
+
+    def _foreign_mib(self, gpu: Gpu) -> int:
         """Return the memory that somebody else holds there, 0 up to the margin (which is there for it)."""
         reading = self.readings.get(gpu.uuid)
         held_mib = 0 if reading is None else reading.foreign_memory_mib or 0
         return held_mib if held_mib > self.settings.memory_margin_mib else 0
 
-    def _node_facts(self, state: NodeState) -> NodeFacts:
-        node = state.node
-        host_mib = node.host_memory_mib
-        if host_mib is not None:
-            host_mib -= sum(
-                resident.job.request.host_memory_mib or 0
-                for held in state.sets
-                for resident in held.residents
-            )
-        return NodeFacts(
-            node.name,
-            node.time_scale,
-            self._groups(state),
-            tuple(self._set_facts(held, node.time_scale) for held in state.sets),
-            host_mib,
-            node.draining,
-            node.available,
-        )
-
-    def _groups(self, state: NodeState) -> tuple[GpuGroup, ...]:
-        free = {gpu.uuid for gpu in state.free}
-        by_size: dict[tuple[str, int | None], list[Gpu]] = {}
-        for gpu in state.node.gpus:
-            by_size.setdefault((gpu.model, gpu.memory_usable_mib), []).append(gpu)
-        groups = []
-        for (model, usable_mib), gpus in by_size.items():
-            unhealthy = tuple(sorted(gpu.uuid for gpu in gpus if gpu.health is not GpuHealth.HEALTHY))
-            foreign = {gpu.uuid: held_mib for gpu in gpus if (held_mib := self.foreign_mib(gpu))}
-            sound = {gpu.uuid for gpu in gpus} - set(unhealthy) - foreign.keys()
-            groups.append(
-                GpuGroup(
-                    model,
-                    usable_mib,
-                    len(gpus),
-                    len(sound),
-                    unhealthy,
-                    max(foreign.values(), default=0),
-                    tuple(sorted(sound & free)),
-                )
-            )
-        return tuple(sorted(groups, key=lambda group: (group.model, group.usable_mib or 0)))
-
-    def _set_facts(self, held: GpuSet, time_scale: float) -> SetFacts:
-        known = self._sets.get(id(held))
-        if known is not None:
-            return known[1]
+    def _set_facts(self, held: GpuSet, node: Node) -> SetFacts:
         usable = [gpu.memory_usable_mib for gpu in held.gpus]
         known_usable = [amount for amount in usable if amount is not None]
-        facts = SetFacts(
+        usable_mib = min(known_usable) if len(known_usable) == len(usable) else None
+        reserved_mib = self._reserved_mib(held)
+        return SetFacts(
+            SetKind(family_set(held.families), held.gpus[0].model, len(held.gpus), node.time_scale),
             held.placement,
-            held.gpus[0].model,
-            family_set(held.families),
             tuple(resident.job.job_id for resident in held.residents),
-            self._closed(held),
-            min(known_usable) if len(known_usable) == len(usable) else None,
-            self._reserved_mib(held),
-            tuple(self._tolerance(resident, held, time_scale) for resident in held.residents),
+            self._closed(held, node),
+            usable_mib,
+            None if usable_mib is None or reserved_mib is None else usable_mib - reserved_mib,
+            tuple(self._tolerance(resident, held, node.time_scale) for resident in held.residents),
         )
-        # The set is kept with its facts, so that its id stays its own.
-        self._sets[id(held)] = (held, facts)
-        return facts
 
-    def _closed(self, held: GpuSet) -> str | None:
+    def _closed(self, held: GpuSet, node: Node) -> str | None:
         states = {resident.state for resident in held.residents}
-        if LeaseState.YIELDING in states:
-            return "a resident is leaving"
+        if node.draining or not node.available or not all(self.is_sound(gpu) for gpu in held.gpus):
+            return "its node or GPUs take no new work"
         if any(is_exclusive(resident.job, self.settings) for resident in held.residents):
             return "held exclusively"
+        if LeaseState.YIELDING in states:
+            return "a resident is leaving"
         if LeaseState.UNCONFIRMED in states:
             return "its trial ended unconfirmed"
         if len(held.residents) > 1 and LeaseState.TRIAL in states:
             return "its trial is not over"
-        if any(gpu.health is not GpuHealth.HEALTHY or self.foreign_mib(gpu) for gpu in held.gpus):
-            return "a GPU is unhealthy or used by somebody else"
         return None
 
     def _reserved_mib(self, held: GpuSet) -> int | None:
+        """Return what is taken per GPU: all peaks, or what is in use already where that is more."""
         total_mib = 0
         for resident in held.residents:
             request = resident.job.request
@@ -213,29 +200,22 @@ class CycleFacts:
             if peak_mib is None:
                 return None
             total_mib += peak_mib
-        in_use = [self.readings[gpu.uuid].memory_used_mib for gpu in held.gpus if gpu.uuid in self.readings]
-        return max([total_mib, *(used for used in in_use if used is not None)])
+        readings = [self.readings[gpu.uuid] for gpu in held.gpus if gpu.uuid in self.readings]
+        return max([total_mib, *(reading.memory_used_mib or 0 for reading in readings)])
 
     def _tolerance(self, resident: Resident, held: GpuSet, time_scale: float) -> Tolerance:
-        job = resident.job
+        request, progress = resident.job.request, resident.job.progress
+        plain = math.inf if request.max_stretch is None else request.max_stretch
         solo = resident_profile(resident, held, self.book)
         unit_s = resident_unit_s(resident, solo)
-        left = units_left(job.progress, solo)
+        left = units_left(progress, solo)
         stretch = slowdown_within_stretch(
-            job.progress, units_total_of(job.progress, solo), unit_s, job.request.max_stretch
+            progress, units_total_of(progress, solo), unit_s, request.max_stretch
         )
-        deadline = slowdown_within_deadline(
-            None if left is None or unit_s is None else left * unit_s,
-            job.kind.deadline_at_s,
-            self.now_s,
-            time_scale,
-        )
-        return Tolerance(
-            job.request.family,
-            job.label,
-            None if deadline is None else min(stretch, deadline),
-            math.inf if job.request.max_stretch is None else job.request.max_stretch,
-        )
+        left_s = None if left is None or unit_s is None else left * unit_s
+        until = slowdown_within_deadline(left_s, resident.job.deadline_at_s, self.now_s, time_scale)
+        bears = None if until is None else min(stretch, until)
+        return Tolerance(request.family, resident.job.label, bears, plain)
 
 
 def is_exclusive(job: Job, settings: PoolSettings) -> bool:
@@ -248,7 +228,7 @@ def memory_peak_mib(requested_mib: int | None, solo: SoloProfile | None) -> int 
     """Return what a job has to be given per GPU beside others: the larger of what it asks and what was seen.
 
     A request smaller than the whole-run peak that was measured does not make the job smaller (C37), and a
-    peak does not become untrue with age.
+    peak does not become untrue with age. ``None``: neither is known.
     """
     profiled_mib = None if solo is None else solo.memory_peak_mib
     known = [amount for amount in (requested_mib, profiled_mib) if amount is not None]

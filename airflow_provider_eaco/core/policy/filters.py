@@ -6,7 +6,7 @@ First what keeps a kind of job from every GPU, then what keeps it from one node,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_eaco.core.energy.objective import join_energy
@@ -17,12 +17,12 @@ from airflow_provider_eaco.core.energy.outlook import (
     units_total_of,
 )
 from airflow_provider_eaco.core.model.decision import Finding, Reason, SetPrediction
-from airflow_provider_eaco.core.model.job import GpuRequest, JobKind, Share
+from airflow_provider_eaco.core.model.job import GpuRequest, JobKind
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
 from airflow_provider_eaco.core.model.units import format_memory_mib
-from airflow_provider_eaco.core.policy.facts import CycleFacts, GpuGroup, NodeFacts, SetFacts, memory_peak_mib
+from airflow_provider_eaco.core.policy.facts import CycleFacts, GpuGroup, Hardware, SetFacts, SetKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,22 @@ def hold_mark(kind: JobKind) -> Finding | None:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a job needs of a node, whatever its limits."""
+    """What a job needs of a node, whatever its limits.
 
-    family: str
+    ``sized_by`` is the family whose measured peak stands in for the memory that was not asked for.
+    """
+
     gpus: int
     gpu_memory_mib: int | None
     gpu_models: tuple[str, ...]
     host_memory_mib: int | None
+    sized_by: str | None
 
     @classmethod
     def of(cls, request: GpuRequest) -> Needs:
+        sized_by = request.family if request.gpu_memory_mib is None else None
         return cls(
-            request.family, request.gpus, request.gpu_memory_mib, request.gpu_models, request.host_memory_mib
+            request.gpus, request.gpu_memory_mib, request.gpu_models, request.host_memory_mib, sized_by
         )
 
 
@@ -107,15 +111,15 @@ def fits_alone(needs: Needs, group: GpuGroup, facts: CycleFacts) -> bool:
     if needs.gpu_memory_mib is not None:
         asked_mib = needs.gpu_memory_mib + facts.settings.memory_margin_mib
         return group.usable_mib is not None and asked_mib <= group.usable_mib
-    solo = facts.book.solo_of(needs.family, group.model, needs.gpus)
+    solo = None if needs.sized_by is None else facts.book.solo_of(needs.sized_by, group.model, needs.gpus)
     peak_mib = None if solo is None else solo.memory_peak_mib
     return peak_mib is None or group.usable_mib is None or peak_mib <= group.usable_mib
 
 
-def fitting_groups(needs: Needs, node: NodeFacts, facts: CycleFacts) -> dict[str, list[GpuGroup]]:
+def fitting_groups(needs: Needs, built: Hardware, facts: CycleFacts) -> dict[str, list[GpuGroup]]:
     """Return per model the groups that fit, for models of which the node has enough GPUs at all."""
     by_model: dict[str, list[GpuGroup]] = {}
-    for group in node.groups:
+    for group in built.groups:
         if fits_alone(needs, group, facts):
             by_model.setdefault(group.model, []).append(group)
     return {
@@ -125,139 +129,92 @@ def fitting_groups(needs: Needs, node: NodeFacts, facts: CycleFacts) -> dict[str
     }
 
 
-def node_trouble(needs: Needs, node: NodeFacts, fitting: dict[str, list[GpuGroup]]) -> list[Obstacle]:
+def node_trouble(
+    needs: Needs, name: str, built: Hardware, fitting: Mapping[str, Sequence[GpuGroup]]
+) -> list[Obstacle]:
     """Require a node that is up, takes new work, and has enough sound GPUs that nobody else uses."""
-    if not node.available:
-        return [Obstacle(Reason.NO_WORKER, 0, node.name, {"pool": "unknown"})]
-    if node.draining:
-        return [Obstacle(Reason.DRAINING, 0, node.name, {"nodes": node.name})]
+    if not built.available:
+        return [Obstacle(Reason.NO_WORKER, 0, name, {})]
+    if built.draining:
+        return [Obstacle(Reason.DRAINING, 0, name, {"nodes": name})]
     if any(sum(group.sound for group in groups) >= needs.gpus for groups in fitting.values()):
         return []
     found = []
     for group in (group for groups in fitting.values() for group in groups):
         if group.unhealthy:
             names = ", ".join(group.unhealthy)
-            found.append(Obstacle(Reason.GPU_UNHEALTHY, len(group.unhealthy), node.name, {"gpus": names}))
+            found.append(Obstacle(Reason.GPU_UNHEALTHY, len(group.unhealthy), name, {"gpus": names}))
         if group.foreign_mib:
-            numbers: dict[str, object] = {"foreign_mib": group.foreign_mib}
-            found.append(Obstacle(Reason.FOREIGN_USE, group.foreign_mib, node.name, numbers))
+            foreign: dict[str, object] = {"foreign_mib": group.foreign_mib}
+            found.append(Obstacle(Reason.FOREIGN_USE, group.foreign_mib, name, foreign))
     return found
 
 
-def host_memory(needs: Needs, node: NodeFacts) -> Obstacle | None:
+def nodes_that_could_serve(needs: Needs, snapshot: ClusterSnapshot, facts: CycleFacts) -> frozenset[str]:
+    """Return the nodes that would take such a job, were all their GPUs free."""
+    answers: dict[Hardware, bool] = {}
+    able = []
+    for name, state in snapshot.nodes.items():
+        built = facts.hardware(state.node)
+        if built not in answers:
+            fitting = fitting_groups(needs, built, facts)
+            answers[built] = bool(fitting) and not node_trouble(needs, name, built, fitting)
+        if answers[built]:
+            able.append(name)
+    return frozenset(able)
+
+
+def host_memory(needs: Needs, name: str, free_mib: int | None) -> Obstacle | None:
     """Require the host memory that the job asks for; unknown memory proves nothing (C16)."""
-    wanted_mib, free_mib = needs.host_memory_mib, node.host_free_mib
+    wanted_mib = needs.host_memory_mib
     if wanted_mib is None or (free_mib is not None and free_mib >= wanted_mib):
         return None
     distance = math.inf if free_mib is None else wanted_mib - free_mib
     shown = None if free_mib is None else max(0, free_mib)
-    return Obstacle(Reason.HOST_MEMORY, distance, node.name, {"wanted_mib": wanted_mib, "free_mib": shown})
+    return Obstacle(Reason.HOST_MEMORY, distance, name, {"wanted_mib": wanted_mib, "free_mib": shown})
 
 
-def nodes_that_could_serve(request: GpuRequest, snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Return the nodes that would take such a job, were all their GPUs free."""
-    facts = CycleFacts(snapshot)
-    needs = Needs.of(request)
-    return frozenset(
-        name for name, state in snapshot.nodes.items() if could_serve(needs, facts.of_node(state), facts)
-    )
-
-
-def could_serve(needs: Needs, node: NodeFacts, facts: CycleFacts) -> bool:
-    """Tell whether the node would take such a job, were all its GPUs free."""
-    fitting = fitting_groups(needs, node, facts)
-    return bool(fitting) and not node_trouble(needs, node, fitting)
-
-
-def cluster(needs: Needs, snapshot: ClusterSnapshot, fits: bool, facts: CycleFacts) -> Finding | None:
-    """Require a node that is there, and one that could ever take the job.
-
-    :param fits: whether some node has enough GPUs that fit, whatever its present state.
-    """
-    if not any(state.node.available for state in snapshot.nodes.values()):
-        return Finding(Reason.NO_WORKER, {"pool": snapshot.pool.settings.name})
-    if fits:
+def no_worker(snapshot: ClusterSnapshot) -> Finding | None:
+    """Require a node of the pool that is there."""
+    if any(state.node.available for state in snapshot.nodes.values()):
         return None
-    return _no_such_gpu(needs, (facts.of_node(state) for state in snapshot.nodes.values()), facts)
+    return Finding(Reason.NO_WORKER, {"pool": snapshot.pool.settings.name})
 
 
-def _no_such_gpu(needs: Needs, nodes: Iterable[NodeFacts], facts: CycleFacts) -> Finding:
-    """Name what was asked and the largest that exists, once no node fits (C09)."""
+def no_such_gpu(needs: Needs, snapshot: ClusterSnapshot, facts: CycleFacts) -> Finding:
+    """Name what was asked and the largest that exists, once it is known that no node could ever fit (C09)."""
     wanted = [f"{needs.gpus} GPUs on one node"]
     if needs.gpu_models:
         wanted.append(f"of {' or '.join(needs.gpu_models)}")
     if needs.gpu_memory_mib is not None:
         wanted.append(f"with {needs.gpu_memory_mib} MiB each")
-    margin_mib = facts.settings.memory_margin_mib
-    offers = [(group.total, group.model, group.usable_mib) for node in nodes for group in node.groups]
-    total, model, usable_mib = max(
-        offers, key=lambda offer: (offer[2] or 0, offer[0], offer[1]), default=(0, "none", None)
-    )
-    after_margin = None if usable_mib is None else usable_mib - margin_mib
-    largest = f"{total} x {model} with {format_memory_mib(after_margin)} each (after reserve and margin)"
+    groups = [group for state in snapshot.nodes.values() for group in facts.hardware(state.node).groups]
+    offers = [(group.usable_mib or 0, group.total, group.model) for group in groups]
+    usable_mib, total, model = max(offers, default=(0, 0, "GPU"))
+    memory_text = format_memory_mib(max(0, usable_mib - facts.settings.memory_margin_mib) or None)
+    largest = f"{total} x {model} with {memory_text} each, less reserve and margin"
     return Finding(Reason.NO_SUCH_GPU, {"wanted": " ".join(wanted), "largest": largest})
 
 
 # --- one held set ------------------------------------------------------------------------------------------
 
 
-def resident_limit(held: SetFacts, settings: PoolSettings) -> Obstacle | None:
-    """Require room for one more resident."""
-    if len(held.job_ids) < settings.max_residents:
-        return None
-    return Obstacle(Reason.RESIDENT_LIMIT, 0, held.placement.node, {"limit": settings.max_residents})
+def memory(needed_mib: int | None, held: SetFacts) -> Obstacle | None:
+    """Require that all whole-run peaks and the margin fit together; an unknown one fits nowhere (C35).
 
-
-def memory(needs: Needs, held: SetFacts, solo: SoloProfile | None, settings: PoolSettings) -> Obstacle | None:
-    """Require that all whole-run peaks and the margin fit together; an unknown one fits nowhere (C35)."""
-    peak_mib = memory_peak_mib(needs.gpu_memory_mib, solo)
-    usable_mib, reserved_mib = held.usable_mib, held.reserved_mib
-    needed_mib = None if peak_mib is None else peak_mib + settings.memory_margin_mib
-    free_mib = None if usable_mib is None or reserved_mib is None else usable_mib - reserved_mib
+    :param needed_mib: the newcomer's peak and the margin.
+    """
+    free_mib = held.free_mib
     if needed_mib is not None and free_mib is not None and needed_mib <= free_mib:
         return None
     distance = math.inf if needed_mib is None or free_mib is None else needed_mib - free_mib
     shown = None if free_mib is None else max(0, free_mib)
-    numbers: dict[str, object] = {"needed_mib": needed_mib, "free_mib": shown, "usable_mib": usable_mib}
-    return Obstacle(Reason.MEMORY_WOULD_OVERFLOW, distance, held.placement.node, numbers)
-
-
-def profile_missing(needs: Needs, held: SetFacts, facts: CycleFacts) -> Obstacle:
-    """Name who has no profile; when all have one, the set that was never measured and may not be tried."""
-    members = family_set((*held.families, needs.family))
-    unknown = [
-        family
-        for family in dict.fromkeys(members)
-        if facts.predict(family_set((family,)), held.model, needs.gpus) is None
-    ]
-    shown = ", ".join(unknown) if unknown else f"the set {' + '.join(members)}"
-    numbers: dict[str, object] = {"family": shown, "gpu_model": held.model}
-    return Obstacle(Reason.PROFILE_MISSING, len(unknown), held.placement.node, numbers)
-
-
-def utilisation(
-    needs: Needs, held: SetFacts, prediction: SetPrediction, settings: PoolSettings
-) -> Obstacle | None:
-    """Require that the set keeps the pool's ``utilisation_limit_pct``; unknown is too much."""
-    busy_pct = prediction.utilisation_pct
-    if busy_pct is not None and busy_pct <= settings.utilisation_limit_pct:
-        return None
-    numbers = interference_numbers(prediction.slowdowns[needs.family], None, busy_pct, settings)
-    distance = math.inf if busy_pct is None else 1000 + busy_pct
-    return Obstacle(Reason.INTERFERENCE_TOO_HIGH, distance, held.placement.node, numbers)
-
-
-def interference_numbers(
-    predicted: float, limit: float | None, utilisation_pct: float | None, settings: PoolSettings
-) -> dict[str, object]:
-    """Return the numbers of ``interference_too_high``, JSON values only."""
-    shown = "none" if limit is None or math.isinf(limit) else f"{limit:.3f}"
-    return {
-        "predicted": predicted,
-        "limit": shown,
-        "utilisation_pct": utilisation_pct,
-        "utilisation_limit_pct": settings.utilisation_limit_pct,
+    numbers: dict[str, object] = {
+        "needed_mib": needed_mib,
+        "free_mib": shown,
+        "usable_mib": held.usable_mib,
     }
+    return Obstacle(Reason.MEMORY_WOULD_OVERFLOW, distance, held.placement.node, numbers)
 
 
 def resident_limits(held: SetFacts, prediction: SetPrediction) -> Obstacle | None:
@@ -274,18 +231,59 @@ def resident_limits(held: SetFacts, prediction: SetPrediction) -> Obstacle | Non
     return None
 
 
+# --- all held sets of one kind -----------------------------------------------------------------------------
+
+
+def resident_limit(kind: SetKind, settings: PoolSettings) -> Obstacle | None:
+    """Require room for one more resident."""
+    if len(kind.families) < settings.max_residents:
+        return None
+    return Obstacle(Reason.RESIDENT_LIMIT, 0, "", {"limit": settings.max_residents})
+
+
+def profile_missing(family: str, kind: SetKind, facts: CycleFacts) -> Obstacle:
+    """Name who has no profile; when all have one, the set that was never measured and may not be tried."""
+    members = family_set((*kind.families, family))
+    unknown = [
+        member
+        for member in dict.fromkeys(members)
+        if facts.predict(family_set((member,)), kind.model, kind.gpus) is None
+    ]
+    shown = ", ".join(unknown) if unknown else f"the set {' + '.join(members)}"
+    numbers: dict[str, object] = {"family": shown, "gpu_model": kind.model}
+    return Obstacle(Reason.PROFILE_MISSING, len(unknown), shown, numbers)
+
+
+def utilisation(
+    family: str, kind: SetKind, prediction: SetPrediction, settings: PoolSettings
+) -> Obstacle | None:
+    """Require that the set keeps the pool's ``utilisation_limit_pct``; unknown is too much."""
+    busy_pct = prediction.utilisation_pct
+    if busy_pct is not None and busy_pct <= settings.utilisation_limit_pct:
+        return None
+    slowdown = prediction.slowdowns[family]
+    limit = f"{settings.utilisation_limit_pct:.0f} % of the GPUs' time"
+    return Obstacle(
+        Reason.INTERFERENCE_TOO_HIGH,
+        math.inf if busy_pct is None else slowdown,
+        " ".join(kind.families),
+        {"predicted": slowdown, "limit": limit, "utilisation_pct": busy_pct},
+    )
+
+
 def energy_gain(
-    needs: Needs, held: SetFacts, solo: SoloProfile, prediction: SetPrediction, facts: CycleFacts
+    kind: SetKind, solo: SoloProfile, prediction: SetPrediction, facts: CycleFacts
 ) -> Obstacle | None:
     """Require fewer joules than running alone; joules that are not known are not a gain."""
-    before = facts.predict(held.families, held.model, needs.gpus)
-    energy = None if before is None else join_energy(solo, held.families, before, prediction)
+    before = facts.predict(kind.families, kind.model, kind.gpus)
+    energy = None if before is None else join_energy(solo, kind.families, before, prediction)
     if energy is not None and energy.saves:
         return None
-    shared_j, alone_j = (None, None) if energy is None else (energy.shared_j, energy.alone_j)
-    distance = math.inf if energy is None else energy.shared_j / energy.alone_j
-    numbers: dict[str, object] = {"shared_j": shared_j, "alone_j": alone_j}
-    return Obstacle(Reason.NO_ENERGY_GAIN, distance, held.placement.node, numbers)
+    where = " ".join(kind.families)
+    if energy is None:
+        return Obstacle(Reason.NO_ENERGY_GAIN, math.inf, where, {"shared_j": None, "alone_j": None})
+    numbers: dict[str, object] = {"shared_j": energy.shared_j, "alone_j": energy.alone_j}
+    return Obstacle(Reason.NO_ENERGY_GAIN, energy.shared_j / energy.alone_j, where, numbers)
 
 
 # --- the newcomer's own limits -----------------------------------------------------------------------------
@@ -311,6 +309,13 @@ def own_tolerance(
     return min(stretch, until, plain)
 
 
+def own_limit_broken(predicted: float, bears: float | None, prediction: SetPrediction) -> Finding:
+    """Say by how much the gentlest set is beyond the newcomer's own limits, or that this cannot be told."""
+    limit = "unknown" if bears is None else f"{bears:.3f}"
+    numbers = {"predicted": predicted, "limit": limit, "utilisation_pct": prediction.utilisation_pct}
+    return Finding(Reason.INTERFERENCE_TOO_HIGH, numbers)
+
+
 def deadline(kind: JobKind, scopes: Iterable[tuple[str, float]], facts: CycleFacts) -> Finding | None:
     """Require a GPU model on which it ends by its deadline alone; told only where a profile knows the time.
 
@@ -330,8 +335,3 @@ def deadline(kind: JobKind, scopes: Iterable[tuple[str, float]], facts: CycleFac
     if not late_s or min(late_s) <= 0:
         return None
     return Finding(Reason.DEADLINE_UNREACHABLE, {"late_s": min(late_s)})
-
-
-def insists(request: GpuRequest) -> bool:
-    """Tell whether the author wants sharing even unmeasured and without a predicted gain."""
-    return request.share is Share.ALWAYS

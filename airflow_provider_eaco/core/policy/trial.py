@@ -114,10 +114,9 @@ def _broken_limit(resident: Resident, slowdown: float, held: GpuSet, snapshot: C
             f"{job.label} runs at {slowdown:.3f} times its unit time alone;"
             f" its whole run would stretch to {stretch:.3f}, its limit is {limit:.3f}"
         )
-    deadline_at_s = job.kind.deadline_at_s
     node = snapshot.nodes[held.placement.node].node
     bearable = slowdown_within_deadline(
-        remaining_solo_s(job.progress, solo), deadline_at_s, snapshot.now_s, node.time_scale
+        remaining_solo_s(job.progress, solo), job.deadline_at_s, snapshot.now_s, node.time_scale
     )
     if bearable is not None and slowdown > bearable * (1 + _ROUNDING):
         return (

@@ -1,0 +1,1 @@
+"""Measures what the documentation claims about speed; run by ``make bench``."""
