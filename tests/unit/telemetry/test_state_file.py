@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from airflow_provider_eaco.telemetry import state_file
 from airflow_provider_eaco.telemetry.history import Journal, NodeInterval
-from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, SimulatedDevice, simulated_node
+from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, simulated_node
 from airflow_provider_eaco.telemetry.state_file import StateBusyError, StateFile, decode, encode
 from tests.contract.parts import START_S, ManualClock
+from tests.unit.telemetry.racer import do_units
 from tests.unit.telemetry.rig import TRUTH, device, make_cluster, occupant
 
 SLOW = occupant("a", 1, "slow")
@@ -47,7 +48,7 @@ def test_a_document_comes_back_as_it_was(tmp_path: Path) -> None:
     assert decode(encode(model)) == model
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_truncation_is_noticed_and_repaired(data: st.DataObject) -> None:
     """A file cut anywhere is never believed, never raises, and is whole again after the next declaration."""
@@ -66,7 +67,7 @@ def test_any_truncation_is_noticed_and_repaired(data: st.DataObject) -> None:
         assert all(reading.energy_j == 0 for reading in readings)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_changed_byte_is_noticed(data: st.DataObject) -> None:
     """A document in which any byte was changed is either refused or says the same."""
@@ -201,24 +202,17 @@ def test_other_users_of_the_machine_may_use_the_files(state: Path, clock: Manual
         assert stat.S_IMODE(path.stat().st_mode) & 0o044 == 0o044
 
 
-def _units(state: Path, token: int, units: int) -> None:
-    one = SimulatedDevice(state, f"job-{token}", token)
-    for _ in range(units):
-        one.begin_unit()
-        assert one.wait_unit() == pytest.approx(600)
-
-
 def test_processes_race_for_one_file(state: Path) -> None:
     """No unit of any process is lost, however their changes fall between each other, on the real clock."""
     cluster = SimulatedCluster(state, [simulated_node("n1", 4)], TRUTH, time_scale=600 / 0.005)
     cluster.occupy([occupant(f"job-{token}", token, "other", (token,)) for token in range(3)])
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_units, args=(state, token, 25)) for token in range(3)]
+    processes = [context.Process(target=do_units, args=(state, token, 15)) for token in range(3)]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(120)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     accounts = [cluster.account(f"job-{token}", token) for token in range(3)]
-    assert [account and account.units_done for account in accounts] == [25, 25, 25]
-    assert [account and account.work_s for account in accounts] == [pytest.approx(25 * 600)] * 3
+    assert [account and account.units_done for account in accounts] == [15, 15, 15]
+    assert [account and account.work_s for account in accounts] == [pytest.approx(15 * 600)] * 3
