@@ -72,6 +72,7 @@ class Airflow:
         self._port = _free_port()
         self._environment = self._make_environment()
         self._components: dict[str, Component] = {}
+        self._ended_on_purpose: set[str] = set()
         self._sweep = ProcessSweep(self.home)
         self._engine = sa.create_engine(self.database_url)
         self.api = AirflowApi(f"http://127.0.0.1:{self._port}")
@@ -109,15 +110,17 @@ class Airflow:
         :raises HarnessError: if a process of ours cannot be ended.
         """
         self._sweep.look()
+        self.api.close()
         for component in self._components.values():
             component.signal(signal.SIGTERM)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
-        for component in self._components.values():
-            component.wait(max(deadline - time.monotonic(), 0.0))
+        for name, component in self._components.items():
+            # The API server waits long for its last clients and has nothing to lose.
+            if name != API_SERVER:
+                component.wait(max(deadline - time.monotonic(), 0.0))
         left = self._sweep.end(_SWEEP_TIMEOUT_S)
         for component in self._components.values():
             component.wait(_SWEEP_TIMEOUT_S)
-        self.api.close()
         self._engine.dispose()
         if left:
             raise HarnessError(f"these processes could not be ended: {[process.pid for process in left]}")
@@ -127,6 +130,7 @@ class Airflow:
     ) -> None:
         """Start ``airflow ARGUMENTS`` as the component ``name``, with further variables of its own."""
         variables = {**self._environment, **(environment or {})}
+        self._ended_on_purpose.discard(name)
         self._components[name] = Component(name, _command(*arguments), variables, self.home)
         self._sweep.add(self._components[name])
 
@@ -146,6 +150,7 @@ class Airflow:
         """
         self._sweep.look()
         component = self._components[name]
+        self._ended_on_purpose.add(name)
         component.signal(number)
         if not component.wait(DEFAULT_DEADLINE_S):
             raise HarnessError(f"{name} did not end on {number.name}\n{self.last_lines()}")
@@ -216,8 +221,7 @@ class Airflow:
         """
         deadline = time.monotonic() + deadline_s
         while not (result := condition()):
-            ended = [name for name, each in self._components.items() if each.exit_code not in {None, -9}]
-            if ended:
+            if ended := self._ended_by_themselves():
                 raise HarnessError(f"waiting for {what}: {', '.join(ended)} ended\n{self.last_lines()}")
             if time.monotonic() > deadline:
                 raise HarnessError(f"{what}: not within {deadline_s:g} s\n{self.last_lines()}")
@@ -276,6 +280,10 @@ class Airflow:
         # The first request to the execution API costs seconds; no task shall wait for it.
         self.wait_for(lambda: self.api.answers("/execution/health"), "the execution API", READY_TIMEOUT_S)
         self.wait_for(self._is_scheduling, "the scheduler's heartbeat", READY_TIMEOUT_S)
+
+    def _ended_by_themselves(self) -> list[str]:
+        ended = {name for name, component in self._components.items() if component.exit_code is not None}
+        return sorted(ended - self._ended_on_purpose)
 
     def _is_scheduling(self) -> bool:
         health = self.api.call("GET", "/monitor/health")

@@ -6,6 +6,17 @@ import pytest
 from harness import Airflow, AirflowSettings
 
 
+# A start of Airflow counts in its first test's time, on a machine that other tests may keep busy.
+AIRFLOW_TIMEOUT_S = 600
+
+
+def pytest_collection_modifyitems(items):
+    """Give tests with a real Airflow more time than the others, unless they name their own."""
+    for item in items:
+        if item.get_closest_marker("airflow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(AIRFLOW_TIMEOUT_S))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Show what Airflow said last beside a test that failed with it."""
