@@ -126,7 +126,7 @@ def _airflow_pool_row(name: str, view: LedgerView, states: Sequence[PoolState]) 
         used=str(used),
         open=_slots(airflow_pool, None if limited is None else max(0, limited - used)),
         waiting=str(len(waiting)),
-        note=_pool_note(state.settings, airflow_pool, used) if name else NOT_LOOKED_UP,
+        note=_pool_note(name, state.settings, airflow_pool, used),
     )
 
 
@@ -136,15 +136,22 @@ def _slots(airflow_pool: AirflowPool | None, slots: int | None) -> str:
     return UNLIMITED if slots is None else str(slots)
 
 
-def _pool_note(settings: PoolSettings, airflow_pool: AirflowPool | None, used: int) -> str:
+def _pool_note(name: str, settings: PoolSettings, airflow_pool: AirflowPool | None, used: int) -> str:
     if settings.mode is PoolMode.OFF:
         return "off: tasks pass through"
     if airflow_pool is None:
-        return "does not exist in Airflow"
-    if airflow_pool.slots == 0:
+        return _missing_note(name, settings)
+    slots = airflow_pool.slots
+    if slots == 0:
         return "closed: it has 0 slots, nothing starts"
-    if airflow_pool.slots is not None and used > airflow_pool.slots:
-        return f"closed: {used} slots in use of {airflow_pool.slots}; nothing starts until they are fewer"
-    if airflow_pool.slots is not None and used == airflow_pool.slots:
+    if slots is not None and used > slots:
+        return f"closed: {used} slots in use of {slots}; nothing starts until they are fewer"
+    if slots is not None and used == slots:
         return "full"
     return "observe: nothing is held" if settings.mode is PoolMode.OBSERVE else ""
+
+
+def _missing_note(name: str, settings: PoolSettings) -> str:
+    if name == settings.name:
+        return "not made yet: a scheduler with the executor makes it"
+    return "does not exist in Airflow" if name else NOT_LOOKED_UP

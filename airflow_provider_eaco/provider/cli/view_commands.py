@@ -45,10 +45,11 @@ def status(args: Namespace) -> None:
         document = {"pools": pools, "airflow_pools": airflow_pools, "nodes": of_nodes}
         print_document({**columns(totals), **document}, args.output)
         return
-    print_line(
-        f"GPUs: {totals.gpus_used} of {totals.gpus} in use, {totals.gpus_unhealthy} unhealthy, "
-        f"{totals.gpus_unknown} unknown; power {totals.power}; energy {totals.energy}"
+    gpus = (
+        f"{totals.gpus_used} of {totals.gpus} in use, {totals.gpus_unhealthy} unhealthy, "
+        f"{totals.gpus_unknown} unknown; power {totals.power}"
     )
+    print_line(f"GPUs: {gpus if of_nodes else NO_WORKER}; recorded energy {totals.energy}")
     print_line(f"Tasks: {totals.running} hold GPUs, {totals.waiting} wait")
     print_section("GPU pools", pools, args.output, empty="no pools")
     print_section("Airflow pools", airflow_pools, args.output, empty="no pools")

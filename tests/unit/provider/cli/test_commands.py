@@ -58,7 +58,7 @@ def test_status_in_words_has_every_section(cluster: Cluster, cli: Cli) -> None:
     """The table form names totals, pools and nodes."""
     busy(cluster)
     shown = cli("status").out
-    assert "GPUs: 1 of 3 in use, 0 unhealthy, 0 unknown; power unknown; energy unknown" in shown
+    assert "GPUs: 1 of 3 in use, 0 unhealthy, 0 unknown; power unknown; recorded energy unknown" in shown
     assert "Tasks: 2 hold GPUs, 1 wait" in shown
     assert all(title in shown for title in ("GPU pools", "Airflow pools", "Nodes"))
 

@@ -64,7 +64,7 @@ WAITING = JobRecord(job("w"), JobPhase.WAITING, "s")
         pytest.param(AirflowPool(1), PoolMode.SHARE, "1", "0", "closed: 2 slots in use of 1", id="shrunk"),
         pytest.param(AirflowPool(0), PoolMode.SHARE, "0", "0", "closed: it has 0 slots", id="zero"),
         pytest.param(AirflowPool(None), PoolMode.SHARE, "unlimited", "unlimited", "", id="unlimited"),
-        pytest.param(None, PoolMode.SHARE, "unknown", "unknown", "does not exist in Airflow", id="missing"),
+        pytest.param(None, PoolMode.SHARE, "unknown", "unknown", "not made yet", id="missing"),
         pytest.param(AirflowPool(4), PoolMode.OFF, "4", "2", "off: tasks pass through", id="off"),
         pytest.param(AirflowPool(4), PoolMode.OBSERVE, "4", "2", "observe: nothing is held", id="observe"),
     ],
