@@ -5,7 +5,6 @@ import pytest
 
 from harness import Airflow, AirflowSettings
 
-
 # A start of Airflow counts in its first test's time, on a machine that other tests may keep busy.
 AIRFLOW_TIMEOUT_S = 600
 

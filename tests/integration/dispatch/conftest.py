@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import signal
 import time
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_eaco.core.ports import LaunchOrder
+from airflow_provider_eaco.core.ports import LaunchOrder, ProcessState
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_group import (
     ProcessReference,
@@ -25,77 +26,74 @@ def jobs_on_path(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
-@pytest.fixture
-def until():
-    """Return a function that waits until its argument returns something true, and returns that."""
+class Rig:
+    """A dispatcher, orders for it, and the ways to watch what it started."""
 
-    def wait(condition, what="what was waited for"):
+    def __init__(self):
+        self.references: list[str] = []
+        self.dispatcher = LocalDispatcher()
+
+    def order(self, entry_point, payload="", *, job_id=None, token=1, **environment) -> LaunchOrder:
+        """Return an order for one new job, or for the named one; plain names are functions of our module."""
+        if entry_point.isidentifier():
+            entry_point = f"dispatched_jobs:{entry_point}"
+        return LaunchOrder(job_id or str(uuid.uuid4()), token, entry_point, str(payload), environment)
+
+    def start(self, entry_point, payload="", **details) -> str:
+        """Start an order and return its reference."""
+        return self.start_order(self.order(entry_point, payload, **details))
+
+    def start_order(self, order, by=None) -> str:
+        reference = (by or self.dispatcher).start(order)
+        self.references.append(reference)
+        return reference
+
+    def until(self, condition, what="what was waited for"):
+        """Return what the condition returns as soon as that is true."""
         deadline = time.monotonic() + DEADLINE_S
         while not (result := condition()):
             assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE_S:.0f} s"
             time.sleep(0.01)
         return result
 
-    return wait
+    def ended(self, reference, by=None) -> ProcessState:
+        """Poll the group until it is gone and return its last state."""
 
-
-@pytest.fixture
-def order():
-    """Build orders for one new job, or for one that is named, whose output goes to ``log``."""
-
-    def build(entry_point, payload="", *, job_id=None, token=1, **environment):
-        if ":" not in entry_point and entry_point.isidentifier():
-            entry_point = f"dispatched_jobs:{entry_point}"
-        return LaunchOrder(job_id or str(uuid.uuid4()), token, entry_point, str(payload), environment)
-
-    return build
-
-
-@pytest.fixture
-def references():
-    """Collect the references of a test; what lives of them at its end is killed."""
-    started: list[str] = []
-    yield started
-    for reference in started:
-        for pid in members_of(ProcessReference.parse(reference), read_processes()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def dispatcher(references):
-    """A dispatcher whose groups and forkserver are gone after the test."""
-
-    class Recording(LocalDispatcher):
-        def start(self, order):
-            reference = super().start(order)
-            references.append(reference)
-            return reference
-
-    made = Recording()
-    yield made
-    made.close(5.0)
-
-
-@pytest.fixture
-def ended(dispatcher, until):
-    """Return a function that polls a reference until its group is gone, and returns the last state."""
-
-    def wait(reference, by=dispatcher):
         def gone():
-            state = by.poll(reference)
+            state = (by or self.dispatcher).poll(reference)
             return None if state.alive else state
 
-        return until(gone, f"the end of {reference}")
+        return self.until(gone, f"the end of {reference}")
 
-    return wait
+    def pids_in(self, place):
+        """Return the pids that a job writes into a file when it is under way."""
+        return json.loads(self.until(lambda: place.exists() and place.read_text(), "the job's own code"))
+
+    def alive(self, pids) -> list[int]:
+        """Return those of the pids that are processes which still run."""
+        return [pid for pid in pids if (found := read_process(pid)) is not None and found.alive]
+
+    def kill_keeper(self, reference):
+        """Kill the keeper of a group as nobody should, and return when it is gone."""
+        keeper = ProcessReference.parse(reference).pid
+        os.kill(keeper, signal.SIGKILL)
+        self.until(lambda: self.alive([keeper]) == [], "the end of the keeper")
+
+    def server(self):
+        """Return the process of the forkserver."""
+        return self.dispatcher._forkserver._process
+
+    def clean_up(self):
+        for reference in self.references:
+            for pid in members_of(ProcessReference.parse(reference), read_processes()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.dispatcher.close(5.0)
 
 
 @pytest.fixture
-def alive():
-    """Tell which of the pids are processes that still run."""
-
-    def living(pids):
-        return [pid for pid in pids if (found := read_process(pid)) is not None and found.alive]
-
-    return living
+def rig():
+    """A dispatcher whose groups and forkserver are gone after the test."""
+    made = Rig()
+    yield made
+    made.clean_up()

@@ -13,30 +13,28 @@ from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_group import ProcessReference
 
 EXITS = [
-    pytest.param("exit_with", "null", 0, "", id="returned nothing"),
-    pytest.param("exit_with", "0", 0, "", id="returned 0"),
-    pytest.param("exit_with", "7", 7, "", id="returned a code"),
-    pytest.param("exit_with", "256", 1, "", id="returned what the kernel would cut to 0"),
-    pytest.param("return_text", "done", 1, "None or an exit code, not 'done'", id="returned no code"),
-    pytest.param("leave_with", "3", 3, "", id="sys.exit with a code"),
-    pytest.param("leave_with", "null", 0, "", id="sys.exit without one"),
-    pytest.param("leave_with", '"bye"', 1, "bye", id="sys.exit with a text"),
-    pytest.param("fail", "no data", 1, "RuntimeError: no data", id="raised"),
-    pytest.param("end_by_signal", "9", 128 + 9, "ended by SIGKILL", id="killed itself"),
-    pytest.param("end_by_signal", "11", 128 + 11, "ended by SIGSEGV", id="crashed"),
+    pytest.param(("exit_with", "null"), 0, "", id="returned nothing"),
+    pytest.param(("exit_with", "0"), 0, "", id="returned 0"),
+    pytest.param(("exit_with", "7"), 7, "", id="returned a code"),
+    pytest.param(("exit_with", "256"), 1, "", id="returned what the kernel would cut to 0"),
+    pytest.param(("return_text", "done"), 1, "None or an exit code, not 'done'", id="returned no code"),
+    pytest.param(("leave_with", "3"), 3, "", id="sys.exit with a code"),
+    pytest.param(("leave_with", "null"), 0, "", id="sys.exit without one"),
+    pytest.param(("leave_with", '"bye"'), 1, "bye", id="sys.exit with a text"),
+    pytest.param(("fail", "no data"), 1, "RuntimeError: no data", id="raised"),
+    pytest.param(("end_by_signal", "9"), 128 + 9, "ended by SIGKILL", id="killed itself"),
+    pytest.param(("end_by_signal", "11"), 128 + 11, "ended by SIGSEGV", id="crashed"),
 ]
 
 
-@pytest.mark.parametrize(("entry_point", "payload", "code", "said"), EXITS)
-def test_the_exit_code_tells_how_the_entry_point_ended(
-    dispatcher, order, ended, tmp_path, entry_point, payload, code, said
-):
+@pytest.mark.parametrize(("call", "code", "said"), EXITS)
+def test_the_exit_code_tells_how_the_entry_point_ended(rig, tmp_path, call, code, said):
     """A return value, an exception and a signal each end in their own exit code, the cause in the log."""
     log = tmp_path / "job.log"
-    reference = dispatcher.start(order(entry_point, payload, EACO_LOG_FILE=str(log)))
-    assert ended(reference).exit_code == code
+    reference = rig.start(*call, EACO_LOG_FILE=str(log))
+    assert rig.ended(reference).exit_code == code
     assert said in log.read_text()
-    assert dispatcher.poll(reference).exit_code == code, "asking again gives the same answer"
+    assert rig.dispatcher.poll(reference).exit_code == code, "asking again gives the same answer"
 
 
 @pytest.mark.parametrize(
@@ -46,81 +44,79 @@ def test_the_exit_code_tells_how_the_entry_point_ended(
         ("dispatched_jobs:absent", "no attribute 'absent'"),
     ],
 )
-def test_c19_a_bad_entry_point_ends_with_its_cause_in_the_log(
-    dispatcher, order, ended, tmp_path, entry_point, cause
-):
+def test_c19_a_bad_entry_point_ends_with_its_cause_in_the_log(rig, tmp_path, entry_point, cause):
     """A module or function that is not there ends the job at once, with the reason in its log."""
     log = tmp_path / "job.log"
-    reference = dispatcher.start(order(entry_point, EACO_LOG_FILE=str(log)))
-    assert ended(reference).exit_code == 1
+    reference = rig.start(entry_point, EACO_LOG_FILE=str(log))
+    assert rig.ended(reference).exit_code == 1
     assert cause in log.read_text()
 
 
 @pytest.mark.parametrize("entry_point", ["no colon", ":run", "module:"])
-def test_c19_an_unreadable_entry_point_is_a_launch_error(dispatcher, order, entry_point):
+def test_c19_an_unreadable_entry_point_is_a_launch_error(rig, entry_point):
     """An entry point that is not ``module:function`` starts nothing and is named."""
     with pytest.raises(LaunchError, match=f"entry_point '{entry_point}' must be of the form"):
-        dispatcher.start(order(entry_point))
+        rig.start(entry_point)
 
 
-def test_c19_a_full_disk_is_a_launch_error(dispatcher, order):
+def test_c19_a_full_disk_is_a_launch_error(rig):
     """When the log cannot be written nothing is started, and the error carries the system's cause."""
     with pytest.raises(LaunchError, match="No space left on device"):
-        dispatcher.start(order("exit_with", "0", EACO_LOG_FILE="/dev/full"))
+        rig.start("exit_with", "0", EACO_LOG_FILE="/dev/full")
 
 
-def test_c19_a_missing_log_folder_is_a_launch_error(dispatcher, order, tmp_path):
+def test_c19_a_missing_log_folder_is_a_launch_error(rig, tmp_path):
     """When the log cannot be opened nothing is started, and the error names its path."""
     with pytest.raises(LaunchError, match=r"No such file or directory.*absent"):
-        dispatcher.start(order("exit_with", "0", EACO_LOG_FILE=str(tmp_path / "absent" / "job.log")))
+        rig.start("exit_with", "0", EACO_LOG_FILE=str(tmp_path / "absent" / "job.log"))
 
 
-def test_c19_a_bad_interpreter_is_a_launch_error(dispatcher, order, monkeypatch):
+def test_c19_a_bad_interpreter_is_a_launch_error(rig, monkeypatch):
     """Without an interpreter there is no forkserver; the next start, with one, works."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/no/such/python")
         with pytest.raises(LaunchError, match=r"forkserver could not be started.*No such file"):
-            dispatcher.start(order("exit_with", "0"))
-    assert dispatcher.start(order("exit_with", "0"))
+            rig.start("exit_with", "0")
+    assert rig.start("exit_with", "0")
 
 
-def test_c19_an_interpreter_that_ends_at_once_is_a_launch_error(dispatcher, order, monkeypatch):
+def test_c19_an_interpreter_that_ends_at_once_is_a_launch_error(rig, monkeypatch):
     """A forkserver that cannot run is noticed by its end, not by a time-out."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(LaunchError, match="the forkserver"):
-        dispatcher.start(order("exit_with", "0"))
+        rig.start("exit_with", "0")
 
 
-def test_c19_no_answer_is_a_launch_error_after_the_time_limit(order, references):
+def test_c19_no_answer_is_a_launch_error_after_the_time_limit(rig):
     """A forkserver that hangs in a preloaded module costs the limit; afterwards nothing of it is left."""
     hanging = LocalDispatcher(["hanging_module"], launch_timeout_s=0.5)
     with pytest.raises(LaunchError, match=r"gave no answer: not within 0\.5 s"):
-        hanging.start(order("exit_with", "0"))
+        hanging.start(rig.order("exit_with", "0"))
     hanging.close(1.0)
 
 
-def test_c19_a_system_without_room_is_a_launch_error(dispatcher, order, ended):
+def test_c19_a_system_without_room_is_a_launch_error(rig):
     """When the system gives the forkserver nothing more, the error says so; later starts work again."""
-    ended(dispatcher.start(order("exit_with", "0")))
-    server = dispatcher._forkserver._process.pid
+    rig.ended(rig.start("exit_with", "0"))
+    server = rig.server().pid
     usual = resource.prlimit(server, resource.RLIMIT_NOFILE)
     resource.prlimit(server, resource.RLIMIT_NOFILE, (3, usual[1]))
     with pytest.raises(LaunchError, match="Too many open files"):
-        dispatcher.start(order("exit_with", "0"))
+        rig.start("exit_with", "0")
     resource.prlimit(server, resource.RLIMIT_NOFILE, usual)
-    assert ended(dispatcher.start(order("exit_with", "0"))).exit_code == 0
-    assert dispatcher._forkserver._process.pid == server
+    assert rig.ended(rig.start("exit_with", "0")).exit_code == 0
+    assert rig.server().pid == server
 
 
-def test_a_job_finds_an_ordinary_process_around_it(dispatcher, order, ended, tmp_path, monkeypatch):
+def test_a_job_finds_an_ordinary_process_around_it(rig, tmp_path):
     """Inside, a job has default signals, a group of its own in its keeper's session, one thread, no strange
     files, and a seed of its own.
     """
     draws = []
     for name in ("first", "second"):
         described = tmp_path / name
-        reference = dispatcher.start(order("describe", described, EACO_LOG_FILE=str(tmp_path / "job.log")))
-        assert ended(reference).exit_code == 0, (tmp_path / "job.log").read_text()
+        reference = rig.start("describe", described, EACO_LOG_FILE=str(tmp_path / "job.log"))
+        assert rig.ended(reference).exit_code == 0, (tmp_path / "job.log").read_text()
         seen = json.loads(described.read_text())
         keeper = ProcessReference.parse(reference).pid
         assert (seen["group"], seen["session"], seen["parent"]) == (seen["pid"], keeper, keeper)
@@ -131,19 +127,19 @@ def test_a_job_finds_an_ordinary_process_around_it(dispatcher, order, ended, tmp
     assert draws[0] != draws[1]
 
 
-def test_c43_the_grant_is_set_before_user_code_is_imported(dispatcher, order, ended, tmp_path, monkeypatch):
+def test_c43_the_grant_is_set_before_user_code_is_imported(rig, tmp_path, monkeypatch):
     """Ours wins over a device choice of the surroundings, which is named in the job's log."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     described, log = tmp_path / "seen", tmp_path / "job.log"
-    wanted = order("describe", described, EACO_LOG_FILE=str(log), CUDA_VISIBLE_DEVICES="GPU-a")
-    assert ended(dispatcher.start(wanted)).exit_code == 0
+    wanted = rig.order("describe", described, EACO_LOG_FILE=str(log), CUDA_VISIBLE_DEVICES="GPU-a")
+    assert rig.ended(rig.start_order(wanted)).exit_code == 0
     environment = json.loads(described.read_text())["environment"]
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert (environment["EACO_JOB_ID"], environment["EACO_LEASE_TOKEN"]) == (wanted.job_id, "1")
     assert "CUDA_VISIBLE_DEVICES='0' was already set" in log.read_text()
 
 
-def test_c31_ten_starts_leave_nothing_in_the_starter(dispatcher, order, ended, tmp_path):
+def test_c31_ten_starts_leave_nothing_in_the_starter(rig, tmp_path):
     """The starter never loads what jobs load; ten jobs leave it as many threads and files as one did."""
 
     def entries(folder):
@@ -155,84 +151,82 @@ def test_c31_ten_starts_leave_nothing_in_the_starter(dispatcher, order, ended, t
     states = []
     for number in range(11):
         described = tmp_path / str(number)
-        assert ended(dispatcher.start(order("describe", described))).exit_code == 0
+        assert rig.ended(rig.start("describe", described)).exit_code == 0
         assert json.loads(described.read_text())["cuda"] == "fake_cuda"
         states.append(state())
     assert set(states) == {states[0]}
     assert "fake_cuda" not in sys.modules
-    server = dispatcher._forkserver._process.pid
+    server = rig.server().pid
     assert entries(f"{server}/fd") < 12, "the forkserver keeps no file per job"
     assert entries(f"{server}/task") == 1
 
 
-def test_preloaded_modules_are_loaded_once_and_not_here(order, ended, references, tmp_path):
+def test_preloaded_modules_are_loaded_once_and_not_here(rig, tmp_path):
     """Modules to preload are imported by the forkserver; one that fails is left to the jobs."""
     prepared = LocalDispatcher(["fake_cuda", "failing_module"])
     prepared.warm_up()
     described = tmp_path / "seen"
-    references.append(prepared.start(order("describe", described)))
-    assert ended(references[0], by=prepared).exit_code == 0
+    reference = rig.start_order(rig.order("describe", described), by=prepared)
+    assert rig.ended(reference, by=prepared).exit_code == 0
     assert {"fake_cuda", "failing_module"}.isdisjoint(sys.modules)
     prepared.close(5.0)
 
 
-def test_the_payload_may_be_large(dispatcher, order, ended, tmp_path):
+def test_the_payload_may_be_large(rig, tmp_path):
     """A payload of megabytes arrives whole; nothing of it shows in the process list."""
     log = tmp_path / "job.log"
     payload = "ü" * 2_000_000
-    assert ended(dispatcher.start(order("write", payload, EACO_LOG_FILE=str(log)))).exit_code == 0
+    assert rig.ended(rig.start("write", payload, EACO_LOG_FILE=str(log))).exit_code == 0
     assert payload in log.read_text()
 
 
-def test_a_killed_forkserver_is_replaced(dispatcher, order, ended, until, tmp_path):
+def test_a_killed_forkserver_is_replaced(rig, tmp_path):
     """After kill -9 of the forkserver its jobs live on and are known, without exit codes; new ones start."""
     place = tmp_path / "pid"
-    first = dispatcher.start(order("wait", place))
-    until(lambda: place.exists() and place.read_text(), "the job's own code")
-    server = dispatcher._forkserver._process.pid
+    first = rig.start("wait", place)
+    rig.pids_in(place)
+    server = rig.server().pid
     os.kill(server, signal.SIGKILL)
-    second = dispatcher.start(order("exit_with", "0"))
-    assert ended(second).exit_code == 0
-    assert dispatcher.poll(first).alive
-    dispatcher.kill(first, grace_s=0.0)
-    assert ended(first).exit_code is None
+    second = rig.start("exit_with", "0")
+    assert rig.ended(second).exit_code == 0
+    assert rig.dispatcher.poll(first).alive
+    rig.dispatcher.kill(first, grace_s=0.0)
+    assert rig.ended(first).exit_code is None
     assert not Path(f"/proc/{server}").exists(), "it was collected"
 
 
-def test_a_start_after_the_forkserver_died_unseen(dispatcher, order, ended):
+def test_a_start_after_the_forkserver_died_unseen(rig):
     """A start that finds its forkserver dead makes a new one in the same call."""
-    ended(dispatcher.start(order("exit_with", "0")))
-    os.kill(dispatcher._forkserver._process.pid, signal.SIGKILL)
-    dispatcher._forkserver._process.wait()
-    assert ended(dispatcher.start(order("exit_with", "5"))).exit_code == 5
+    rig.ended(rig.start("exit_with", "0"))
+    os.kill(rig.server().pid, signal.SIGKILL)
+    rig.server().wait()
+    assert rig.ended(rig.start("exit_with", "5")).exit_code == 5
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["well", "stopped"])
-def test_c24_close_returns_within_its_bound_and_leaves_jobs_alone(
-    dispatcher, order, ended, until, tmp_path, is_stopped
-):
+def test_c24_close_returns_within_its_bound_and_leaves_jobs_alone(rig, tmp_path, is_stopped):
     """Closing ends the forkserver even if it no longer answers; a running group goes on and can be ended."""
     place = tmp_path / "pid"
-    reference = dispatcher.start(order("wait", place))
-    until(lambda: place.exists() and place.read_text(), "the job's own code")
-    server = dispatcher._forkserver._process
+    reference = rig.start("wait", place)
+    rig.pids_in(place)
+    server = rig.server()
     if is_stopped:
         server.send_signal(signal.SIGSTOP)
-    dispatcher.close(0.2)
-    dispatcher.close(0.2)
+    rig.dispatcher.close(0.2)
+    rig.dispatcher.close(0.2)
     assert server.returncode is not None
-    assert dispatcher.poll(reference).alive
-    dispatcher.kill(reference, grace_s=0.0)
-    assert ended(reference).exit_code is None
+    assert rig.dispatcher.poll(reference).alive
+    rig.dispatcher.kill(reference, grace_s=0.0)
+    assert rig.ended(reference).exit_code is None
 
 
-def test_fork_of_the_starter_makes_a_forkserver_of_its_own(dispatcher, order, ended):
+def test_fork_of_the_starter_makes_a_forkserver_of_its_own(rig):
     """A fork of the scheduler that uses its copy of the dispatcher does not disturb the original."""
-    ended(dispatcher.start(order("exit_with", "0")))
+    rig.ended(rig.start("exit_with", "0"))
     child = os.fork()
     if child == 0:
-        dispatcher.start(order("exit_with", "0"))
-        dispatcher.close(5.0)
+        rig.start("exit_with", "0")
+        rig.dispatcher.close(5.0)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert ended(dispatcher.start(order("exit_with", "6"))).exit_code == 6
+    assert rig.ended(rig.start("exit_with", "6")).exit_code == 6
