@@ -74,6 +74,7 @@ class GroupTable:
 
     def kill(self, group: RunningGroup) -> None:
         """Begin to end the whole group; later polls carry on."""
+        group.is_ending = True
         self._dispatcher.kill(group.reference, self._kill_grace_s)
 
     def kill_unwanted(self, facts: Mapping[str, TaskFacts]) -> list[RunningGroup]:
@@ -92,7 +93,7 @@ class GroupTable:
             if group.over_since_s is None:
                 group.over_since_s = self._monotonic()
             patience_s = OWN_END_S if own is not None and own.state in _OWN_ENDS else EXTERNAL_END_S
-            if self._monotonic() - group.over_since_s >= patience_s:
+            if self._monotonic() - group.over_since_s >= patience_s and not group.is_ending:
                 log.info("Ending a task's processes: job_id=%s reference=%s", group.job_id, group.reference)
                 self.kill(group)
                 killed.append(group)

@@ -24,6 +24,7 @@ class RunningGroup:
     recorded: bool = True
     is_task: bool = True
     over_since_s: float | None = None
+    is_ending: bool = False
 
 
 class Event(Enum):
