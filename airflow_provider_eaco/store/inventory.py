@@ -18,6 +18,8 @@ from airflow_provider_eaco.store.schema import node as node_table
 from airflow_provider_eaco.store.session import Database, upsert
 
 _GPU = ("uuid", "node", "gpu_index", "model", "memory_total_mib", "memory_reserved_mib", "health")
+# What a report says of a node; whether it drains is said by users alone.
+_REPORTED = ("host_memory_mib", "available", "forgotten", "time_scale", "last_report_at")
 _READING = (
     "uuid",
     "read_at",
@@ -59,8 +61,9 @@ def save_nodes(connection: Connection, nodes: Sequence[Node], now_s: float) -> N
     A GPU that its node no longer reports goes, unless it is leased: then it stays with unknown health. Rows
     of GPUs are written only when something about them changed.
     """
-    for node in sorted(nodes, key=lambda node: node.name):
-        _save_node(connection, node, now_s)
+    if not nodes:
+        return
+    _write_nodes(connection, sorted(nodes, key=lambda node: node.name), now_s)
     names = [node.name for node in nodes]
     known = {
         row.uuid: tuple(row)
@@ -85,16 +88,24 @@ def _gpu_row(node: Node, gpu: Gpu) -> tuple[Any, ...]:
     return (gpu.uuid, node.name, gpu.index, gpu.model, gpu.memory_total_mib, reserved, gpu.health.value)
 
 
-def _save_node(connection: Connection, node: Node, now_s: float) -> None:
-    reported = {
-        "host_memory_mib": node.host_memory_mib,
-        "available": node.available,
-        "forgotten": False,
-        "time_scale": node.time_scale,
-        "last_report_at": now_s,
-    }
-    statement = upsert(connection, node_table).values(name=node.name, draining=node.draining, **reported)
-    connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=reported))
+def _write_nodes(connection: Connection, nodes: Sequence[Node], now_s: float) -> None:
+    statement = upsert(connection, node_table)
+    changed = {name: statement.excluded[name] for name in _REPORTED}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["name"], set_=changed),
+        [
+            {
+                "name": node.name,
+                "draining": node.draining,
+                "host_memory_mib": node.host_memory_mib,
+                "available": node.available,
+                "forgotten": False,
+                "time_scale": node.time_scale,
+                "last_report_at": now_s,
+            }
+            for node in nodes
+        ],
+    )
 
 
 def _write_gpus(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:

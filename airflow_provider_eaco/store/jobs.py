@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 from typing import Any
 
-from sqlalchemy import Select, case, exists, literal, null, select, update
+from sqlalchemy import Select, Text, case, exists, literal, null, select, type_coerce, update
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
@@ -42,10 +43,10 @@ _S = _P + len(_OBSERVATION)
 _O = _S + len(_ORDER)
 _J = _O + len(_REST)
 
-COLUMNS = tuple(
-    job_table.c[name] for name in (*_REQUEST, *_PROGRESS, *_OBSERVATION, *_ORDER, *_REST, *_RECORD)
-)
-"""The columns of a job, in the order that :func:`records_of` reads."""
+_NAMES = (*_REQUEST, *_PROGRESS, *_OBSERVATION, *_ORDER, *_REST, *_RECORD)
+# The models of a request stay text until they are needed: most jobs share the request of another.
+_READ_AS = {"gpu_models": type_coerce(job_table.c.gpu_models, Text)}
+_COLUMNS = tuple(_READ_AS.get(name, job_table.c[name]) for name in _NAMES)
 
 
 def enqueue(session: Session, job: Job, owner: str) -> None:
@@ -99,7 +100,7 @@ def add_waiting(connection: Connection, job: Job, owner: str) -> None:
 
 def select_records() -> Select[Any]:
     """Return the query that :func:`records_of` reads, to be narrowed by the caller."""
-    return select(*COLUMNS)
+    return select(*_COLUMNS)
 
 
 def unfinished(connection: Connection) -> list[JobRecord]:
@@ -111,16 +112,13 @@ def unfinished(connection: Connection) -> list[JobRecord]:
 
 def records_of(rows: Iterable[Any]) -> list[JobRecord]:
     """Return the records of rows of :func:`select_records`. Jobs of one kind share their request object."""
-    requests: dict[tuple[Any, ...], GpuRequest] = {}
+    requests: dict[Any, GpuRequest] = {}
     records = []
     for row in map(tuple, rows):
-        wanted: tuple[Any, ...] = (*row[:3], tuple(row[3]), *row[4:_R])
+        wanted = row[:_R]
         request = requests.get(wanted)
         if request is None:
-            gpus, family, memory_mib, models, host_memory_mib, stretch, deadline_s, share = wanted
-            request = requests[wanted] = GpuRequest(
-                gpus, family, memory_mib, models, host_memory_mib, stretch, deadline_s, Share(share)
-            )
+            request = requests[wanted] = _request(wanted)
         pool, queued_s, priority, pool_slots, on_hold = row[_O:_J]
         phase, owner, process, started_s, ended_s = row[_J:]
         order = OrderKey(*row[_S:_O])
@@ -130,6 +128,14 @@ def records_of(rows: Iterable[Any]) -> list[JobRecord]:
         observation = None if seen[0] is None else Observation(*seen)
         records.append(JobRecord(job, JobPhase(phase), owner, process, observation, started_s, ended_s))
     return records
+
+
+def _request(values: tuple[Any, ...]) -> GpuRequest:
+    gpus, family, gpu_memory_mib, models_json, host_memory_mib, max_stretch, deadline_s, share = values
+    models = tuple(json.loads(models_json))
+    return GpuRequest(
+        gpus, family, gpu_memory_mib, models, host_memory_mib, max_stretch, deadline_s, Share(share)
+    )
 
 
 def set_hold(connection: Connection, job_id: str, on_hold: bool) -> bool:

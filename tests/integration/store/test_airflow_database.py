@@ -18,7 +18,7 @@ from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.profile import ProfileBook, SoloProfile
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
-from airflow_provider_eaco.store import schema
+from airflow_provider_eaco.store import migrate, schema
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.ledger import SqlLedger
@@ -123,17 +123,13 @@ def fill(engine: Engine) -> None:
     live_through(database, clock, "recent", gpu=0, ends=True)
 
 
-def test_migrate_clean_and_remove(airflow: Airflow, engine: Engine) -> None:
+def test_migrate_clean_remove_and_reset(airflow: Airflow, engine: Engine) -> None:
     """`db migrate` makes our tables, `db clean` takes just our old rows, removal leaves Airflow's tables."""
     airflow.run("db", "migrate")
     assert tables(engine) >= OURS
     with engine.connect() as connection:
         assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0001"
     fill(engine)
-    airflow.run(
-        "db", "clean", "--clean-before-timestamp", BETWEEN, "--yes", "--skip-archive", "--dag-ids", "nobody"
-    )
-    assert rows(engine)["eaco_job"] == ["live", "old", "recent"]
     airflow.run("db", "clean", "--clean-before-timestamp", BETWEEN, "--yes", "--skip-archive")
     assert rows(engine) == {
         "eaco_job": ["live", "recent"],
@@ -153,23 +149,30 @@ def test_migrate_clean_and_remove(airflow: Airflow, engine: Engine) -> None:
     airflow.run("eaco", "db", "remove", "--yes")
     assert not tables(engine) & OURS
     assert "dag_run" in tables(engine)
-    airflow.run("db", "migrate")
-    assert tables(engine) >= OURS
+    migrate.upgrade_tables(engine)
     airflow.run("db", "reset", "--yes", "--skip-init")
     assert tables(engine) == set()
 
 
 @pytest.mark.postgres
-def test_migrate_and_clean_on_postgres(tmp_path: Path, postgres_own: Engine) -> None:
-    """On PostgreSQL `db migrate` makes our tables and `db clean` takes exactly our old rows, too."""
-    airflow = Airflow(tmp_path, postgres_own.url.render_as_string(hide_password=False))
-    airflow.run("db", "migrate")
-    assert tables(postgres_own) >= OURS
+def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> None:
+    """`db clean --dag-ids` takes the old rows of those DAGs; what belongs to no single DAG stays."""
+    migrate.upgrade_tables(postgres_own)
     fill(postgres_own)
+    airflow = Airflow(tmp_path, postgres_own.url.render_as_string(hide_password=False))
     ours = ",".join(sorted(table.name for table, _, _ in schema.HISTORY))
     airflow.run(
-        "db", "clean", "--clean-before-timestamp", BETWEEN, "--yes", "--skip-archive", "--tables", ours
+        "db", "clean", "--clean-before-timestamp", BETWEEN, "--yes", "--tables", ours, "--dag-ids", "old"
     )
-    kept = rows(postgres_own)
-    assert {tuple(kept[name]) for name in ("eaco_job", "eaco_lease", "eaco_decision")} == {("live", "recent")}
-    assert {tuple(kept[name]) for name in ("eaco_event", "eaco_energy")} == {("recent",)}
+    assert rows(postgres_own) == {
+        "eaco_job": ["live", "recent"],
+        "eaco_lease": ["live", "recent"],
+        "eaco_decision": ["live", "old", "recent"],
+        "eaco_event": ["old", "recent"],
+        "eaco_energy": ["old", "recent"],
+        "eaco_node": ["kept"],
+        "eaco_gpu": ["kept", "kept"],
+        "eaco_profile_solo": ["kept"],
+    }
+    archives = [name for name in sa.inspect(postgres_own).get_table_names() if "_airflow_deleted" in name]
+    assert len(archives) == 4
