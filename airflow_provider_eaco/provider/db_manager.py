@@ -13,6 +13,7 @@ from alembic import command
 
 from airflow_provider_eaco.store.migrate import ALEMBIC_FILE, MIGRATION_DIR
 from airflow_provider_eaco.store.schema import VERSION_TABLE, metadata
+from airflow_provider_eaco.store.session import SUPPORTED
 
 
 class EacoDBManager(BaseDBManager):
@@ -30,6 +31,27 @@ class EacoDBManager(BaseDBManager):
         config = super().get_alembic_config()  # type: ignore[no-untyped-call] # Airflow gives no annotations
         config.attributes["engine"] = settings.get_engine()  # type: ignore[no-untyped-call] # the same
         return config
+
+    def initdb(self, use_migration_files: bool = False) -> None:
+        """Make the tables, or upgrade those that are there."""
+        if self._is_supported():
+            super().initdb(use_migration_files=use_migration_files)  # type: ignore[no-untyped-call] # the same
+
+    def upgradedb(self, *arguments: Any, **named: Any) -> None:
+        """Upgrade the tables, or make them where there are none."""
+        if self._is_supported():
+            super().upgradedb(*arguments, **named)  # type: ignore[no-untyped-call] # the same
+
+    def check_migration(self) -> bool:
+        """Tell whether nothing is left to migrate."""
+        return not self._is_supported() or super().check_migration()  # type: ignore[no-untyped-call] # the same
+
+    def _is_supported(self) -> bool:
+        # On another database Airflow's own migration must not fail because of us; the store says why.
+        name = self.session.get_bind().dialect.name
+        if name not in SUPPORTED:
+            self.log.warning("GPU tasks will wait: no tables on %s, only on %s", name, " or ".join(SUPPORTED))
+        return name in SUPPORTED
 
     def downgrade(
         self, to_revision: str, from_revision: str | None = None, show_sql_only: bool = False

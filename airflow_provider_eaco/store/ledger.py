@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy.engine import Connection
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.errors import LeaseConflictError
 from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import Job, Progress
@@ -15,7 +16,7 @@ from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
 from airflow_provider_eaco.store import inventory, jobs, leases
 from airflow_provider_eaco.store.schema import job as job_table
-from airflow_provider_eaco.store.session import Database
+from airflow_provider_eaco.store.session import ConcurrentChangeError, Database
 
 
 class SqlLedger:
@@ -70,9 +71,12 @@ class SqlLedger:
         :raises LeaseConflictError: if one of the GPUs changed since ``gpu_versions`` were read, or the job is
             no longer waiting or on hold.
         """
-        with self._database.writing() as connection:
-            now_s = self._database.now_s(connection)
-            return leases.grant(connection, launch, state, gpu_versions, owner=owner, now_s=now_s)
+        try:
+            with self._database.writing() as connection:
+                now_s = self._database.now_s(connection)
+                return leases.grant(connection, launch, state, gpu_versions, owner=owner, now_s=now_s)
+        except ConcurrentChangeError as error:
+            raise LeaseConflictError(str(error)) from error
 
     def set_lease_state(self, placement: Placement, set_version: int, state: LeaseState) -> int:
         """Move the set's leases if it still has this version, except yielding ones; return how many."""

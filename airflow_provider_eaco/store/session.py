@@ -21,16 +21,22 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.schema import Table
 
-from airflow_provider_eaco.core.model.errors import LeaseConflictError, StoreUnavailableError
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.ports import Clock
 
 SessionFactory = Callable[[], Session]
+SUPPORTED = ("sqlite", "postgresql")
+"""The databases that the store can use, by their SQLAlchemy names."""
 
 # Classes of PostgreSQL's SQLSTATE that mean our tables are not there, or not in the shape of this version.
 _NO_TABLE = frozenset({"42P01", "42703", "3F000"})
 # Serialisation failure and deadlock: somebody else changed the same rows at the same time.
 _RACE = frozenset({"40001", "40P01"})
 _HINT = "; run `airflow db migrate`, which creates and upgrades the provider's tables"
+
+
+class ConcurrentChangeError(StoreUnavailableError):
+    """Another transaction changed the same rows at the same time; nothing has changed, try again."""
 
 
 class Database:
@@ -52,7 +58,7 @@ class Database:
         :raises StoreUnavailableError: if the database or the tables are out of reach.
         """
         with named_errors(), self._sessions() as session:
-            if _dialect_of(session).name == "sqlite":
+            if _dialect_of(session) == "sqlite":
                 connection = session.connection()
                 _begin_sqlite(connection, "BEGIN")
             else:
@@ -67,6 +73,7 @@ class Database:
         :raises StoreUnavailableError: if the database or the tables are out of reach.
         """
         with named_errors(), self._sessions() as session:
+            _dialect_of(session)
             connection = session.connection()
             _begin_sqlite(connection, "BEGIN IMMEDIATE")
             yield connection
@@ -116,7 +123,7 @@ def upsert(connection: Connection, table: Table) -> postgresql.Insert:
 def named_errors() -> Iterator[None]:
     """Turn what the driver says when the database is out of reach into :class:`StoreUnavailableError`.
 
-    A serialisation failure or deadlock becomes :class:`LeaseConflictError`. Broken statements stay what they
+    A serialisation failure or deadlock is a :class:`ConcurrentChangeError`. Broken statements stay what they
     are: those are our bugs.
     """
     try:
@@ -132,9 +139,9 @@ def named_errors() -> Iterator[None]:
 
 def _named(error: DBAPIError) -> Exception | None:
     cause = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
-    state = getattr(error.orig, "pgcode", None)
+    state = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
     if state in _RACE:
-        return LeaseConflictError(f"another transaction changed the same rows: {cause}")
+        return ConcurrentChangeError(f"another transaction changed the same rows: {cause}")
     if state in _NO_TABLE or cause.startswith(("no such table", "no such column", "table eaco_")):
         return StoreUnavailableError(f"the provider's tables are missing or old: {cause}{_HINT}")
     if isinstance(error, DataError | IntegrityError | NotSupportedError | ProgrammingError):
@@ -150,16 +157,22 @@ def handed_in(session: Session) -> Iterator[Connection]:
     and a savepoint there would commit when it is released, if nothing had been written before.
     """
     with named_errors():
+        dialect = _dialect_of(session)
         connection = session.connection()
-        if connection.dialect.name == "sqlite":
+        if dialect == "sqlite":
             yield connection
         else:
             with connection.begin_nested():
                 yield connection
 
 
-def _dialect_of(session: Session) -> Dialect:
-    return session.get_bind().dialect
+def _dialect_of(session: Session) -> str:
+    name = session.get_bind().dialect.name
+    if name not in SUPPORTED:
+        raise StoreUnavailableError(
+            f"the provider keeps its tables in {' or '.join(SUPPORTED)}, not in {name}"
+        )
+    return name
 
 
 def _begin_sqlite(connection: Connection, statement: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,8 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.core.model.errors import StoreUnavailableError
-from airflow_provider_eaco.core.model.instruction import Plan
+from airflow_provider_eaco.core.model.errors import LeaseConflictError, StoreUnavailableError
+from airflow_provider_eaco.core.model.instruction import Launch, Plan
 from airflow_provider_eaco.core.model.job import Progress
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.profile import ProfileBook, SoloProfile
@@ -78,6 +80,46 @@ def test_c67_a_lost_database_is_one_error(url: str) -> None:
         SqlLedger(database_on(engine)).view()
     with pytest.raises(StoreUnavailableError):
         DatabaseClock(sessionmaker(engine)).now_s()
+
+
+def test_an_unsupported_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a database that the store does not speak, ports and hand-over say which ones it does."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setattr(engine.dialect, "name", "mysql")
+    with pytest.raises(StoreUnavailableError, match="sqlite or postgresql, not in mysql"):
+        SqlLedger(database_on(engine)).view()
+    with (
+        sessionmaker(engine)() as session,
+        pytest.raises(StoreUnavailableError, match="sqlite or postgresql, not in mysql"),
+    ):
+        enqueue(session, make_job(), "x")
+
+
+@pytest.mark.postgres
+def test_a_deadlock_at_a_grant_is_a_conflict(postgres_engine: Engine) -> None:
+    """When the database breaks a deadlock at a grant's cost, the planner plans again."""
+    ledger = SqlLedger(database_on(postgres_engine))
+    ledger.save_nodes([make_node(gpus=2)])
+    ledger.add_waiting(make_job(), "x")
+    view = ledger.view()
+    touch = sa.text("UPDATE eaco_gpu SET model = model WHERE uuid = :uuid")
+    deadline = time.monotonic() + 30
+    with postgres_engine.connect() as other, ThreadPoolExecutor(1) as pool:
+        # Whoever waits longest looks for a deadlock first: the other transaction never does.
+        other.execute(sa.text("SET LOCAL deadlock_timeout = '60s'"))
+        other.execute(touch, {"uuid": "GPU-n1-1"})
+        launch = Launch(view.jobs[0].job, place(0, 1), ())
+        granting = pool.submit(ledger.grant, launch, LeaseState.EXCLUSIVE, view.gpu_versions, "x")
+        waits = sa.text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        with postgres_engine.connect() as watcher:
+            while not watcher.scalar(waits):
+                assert time.monotonic() < deadline
+                watcher.rollback()
+        other.execute(touch, {"uuid": "GPU-n1-0"})
+        other.rollback()
+        with pytest.raises(LeaseConflictError):
+            granting.result(30)
+    assert ledger.view().leases == ()
 
 
 @pytest.mark.postgres
