@@ -19,6 +19,7 @@ from airflow_provider_eaco.store.schema import event as event_table
 from airflow_provider_eaco.store.session import Database
 from tests.contract.decision_log_suite import DecisionLogContract
 from tests.contract.ledger_suite import LedgerContract
+from tests.contract.ledger_walk_suite import LedgerWalkContract
 from tests.contract.parts import ManualClock
 from tests.contract.planner_lock_suite import PlannerLockContract
 from tests.contract.profile_store_suite import BUILT_IN, ProfileStoreContract
@@ -55,6 +56,16 @@ class OnPostgres:
 
 class SqlLedgerContract(LedgerContract):
     """The ledger on SQL."""
+
+    @pytest.fixture
+    def ledger(self, database: Database) -> Ledger:
+        return SqlLedger(database)
+
+
+class SqlLedgerWalkContract(LedgerWalkContract):
+    """Case C41 on SQL. Each step is a transaction and a whole view, so fewer steps than in memory."""
+
+    steps = 600
 
     @pytest.fixture
     def ledger(self, database: Database) -> Ledger:

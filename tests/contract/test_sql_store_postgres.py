@@ -8,6 +8,7 @@ from tests.contract.sql_store import (
     OnPostgres,
     SqlDecisionLogContract,
     SqlLedgerContract,
+    SqlLedgerWalkContract,
     SqlPlannerLockContract,
     SqlProfileStoreContract,
 )
@@ -17,6 +18,10 @@ pytestmark = pytest.mark.postgres
 
 class TestPostgresLedger(OnPostgres, SqlLedgerContract):
     """The ledger on PostgreSQL."""
+
+
+class TestPostgresLedgerWalk(OnPostgres, SqlLedgerWalkContract):
+    """A long random walk over the ledger on PostgreSQL."""
 
 
 class TestPostgresPlannerLock(OnPostgres, SqlPlannerLockContract):

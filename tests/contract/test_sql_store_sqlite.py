@@ -6,6 +6,7 @@ from tests.contract.sql_store import (
     OnSqlite,
     SqlDecisionLogContract,
     SqlLedgerContract,
+    SqlLedgerWalkContract,
     SqlPlannerLockContract,
     SqlProfileStoreContract,
 )
@@ -13,6 +14,10 @@ from tests.contract.sql_store import (
 
 class TestSqliteLedger(OnSqlite, SqlLedgerContract):
     """The ledger on SQLite."""
+
+
+class TestSqliteLedgerWalk(OnSqlite, SqlLedgerWalkContract):
+    """A long random walk over the ledger on SQLite."""
 
 
 class TestSqlitePlannerLock(OnSqlite, SqlPlannerLockContract):
