@@ -1,0 +1,1 @@
+"""``make demo``: the same trainings under two policies, in a real Airflow on simulated GPUs."""
