@@ -1,6 +1,7 @@
-"""The document of all reasons for waiting, made from the enum so that it cannot drift from it.
+"""Documents made from the code, so that they cannot drift from it: reasons for waiting, configuration.
 
-``python -m airflow_provider_eaco.provider.reference > docs/reference/reasons.md`` writes it anew.
+``python -m airflow_provider_eaco.provider.reference reasons > docs/reference/reasons.md`` writes one anew,
+``configuration`` the other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 
 from airflow_provider_eaco.core.model.decision import Reason
 from airflow_provider_eaco.provider.explain import NOT_DECIDED, NOT_DECIDED_REMEDY
+from airflow_provider_eaco.provider.options import OPTIONS, SECTION, Option
 from airflow_provider_eaco.provider.shown import UNKNOWN
 
 _AT_ONCE = (
@@ -19,7 +21,7 @@ _AT_ONCE = (
 _HEAD = f"""\
 # Reasons
 
-<!-- Made by `python -m airflow_provider_eaco.provider.reference`; change `core.model.decision.Reason`. -->
+<!-- Made by `python -m airflow_provider_eaco.provider.reference reasons`; change the enum. -->
 
 Why a task is not running yet. Of several reasons the most severe is shown first, and all are kept;
 this page lists them in that order. `airflow eaco why TASK` and `airflow eaco queue` show code and
@@ -41,6 +43,18 @@ A task that no scheduler has looked at yet has the code `{UNKNOWN}`: {NOT_DECIDE
 """
 
 
+_CONFIGURATION_HEAD = f"""\
+# Configuration
+
+<!-- Made by `python -m airflow_provider_eaco.provider.reference configuration`; change the list. -->
+
+The options of section `[{SECTION}]` in `airflow.cfg`; each can also be set by an environment variable,
+`AIRFLOW__{SECTION.upper()}__HOLD_WINDOW` for example. The scheduler reads them when it starts. A value that
+cannot be used holds the GPU tasks with the reason `{Reason.MISCONFIGURED.code}` and the option's name;
+all other tasks run.
+"""
+
+
 def reasons_reference() -> str:
     """Return the document: one row per reason, the most severe first."""
     rows = [
@@ -49,9 +63,26 @@ def reasons_reference() -> str:
     return _HEAD + "".join(rows) + _TAIL
 
 
+def configuration_reference() -> str:
+    """Return the document: one section per option, in the order of the list."""
+    return _CONFIGURATION_HEAD + "".join(_option(option) for option in OPTIONS)
+
+
+def _option(option: Option) -> str:
+    default = f"`{option.default}`" if option.default else "empty"
+    example = (
+        "" if option.example is None else f"\n```ini\n[{SECTION}]\n{option.name} = {option.example}\n```\n"
+    )
+    return f"\n## {option.name}\n\n{option.description}\n\nType {option.kind}, default {default}.\n{example}"
+
+
 def _without_formats(sentence: str) -> str:
     return re.sub(r"\{(\w+):[^}]*\}", r"{\1}", sentence)
 
 
+DOCUMENTS = {"reasons": reasons_reference, "configuration": configuration_reference}
+
 if __name__ == "__main__":
-    sys.stdout.write(reasons_reference())
+    if len(sys.argv) != 2 or sys.argv[1] not in DOCUMENTS:
+        sys.exit(f"name one of: {', '.join(DOCUMENTS)}")
+    sys.stdout.write(DOCUMENTS[sys.argv[1]]())
