@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.decision import Finding
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.core.model.pool import PoolMode
 from airflow_provider_eaco.core.ports import LedgerView, Occupant
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # How often the meters report their nodes, so that a node that fell silent can be told from one that is idle.
-INVENTORY_INTERVAL_S = 10.0
+INVENTORY_INTERVAL_S = 5.0
 # The device model of a simulated node is told again what it already knows, in case its file was lost.
 OCCUPY_INTERVAL_S = 5.0
 
@@ -143,13 +144,14 @@ class GpuLane:
                     self.services.enqueue(session, job, self._host.owner)
 
     def report_nodes(self) -> None:
-        """Store this machine's nodes and GPUs, now and then."""
+        """Store this machine's nodes, GPUs and what their meters read, now and then."""
         if self._monotonic() - self._inventory_at_s < INVENTORY_INTERVAL_S:
             return
         self._nodes = {
             node.name: meter for meter in self.services.meters for node in meter.telemetry.inventory()
         }
         self.services.inventory.reconcile(time.time())
+        self.services.save_readings(self._read_meters())
         self._inventory_at_s = self._monotonic()
 
     def size_pools(self) -> None:
@@ -180,8 +182,7 @@ class GpuLane:
         shown = 0 if self.also_shown is None else len(self.also_shown)
         if not len(self.holding) and not len(self.groups) and not shown:
             return
-        readings = [reading for meter in self.services.meters for reading in meter.telemetry.read()]
-        report = self.services.admission.run_once(readings)
+        report = self.services.admission.run_once(self._read_meters())
         for changed in report.changed:
             for job_id in changed.job_ids:
                 key = self._key_of(job_id)
@@ -277,6 +278,9 @@ class GpuLane:
             if group is not None:
                 self.groups.kill(group)
             self._revoked.discard(job_id)
+
+    def _read_meters(self) -> list[GpuReading]:
+        return [reading for meter in self.services.meters for reading in meter.telemetry.read()]
 
     def _key_of(self, job_id: str) -> Any | None:
         task = self.holding.get(job_id)

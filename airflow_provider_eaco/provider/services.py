@@ -53,7 +53,8 @@ class NodeMeter:
 class Services:
     """Everything the GPU lane reaches outside itself.
 
-    ``enqueue`` writes a waiting job through somebody else's session; ``session`` opens one of our own.
+    ``enqueue`` writes a waiting job through somebody else's session; ``session`` opens one of our own;
+    ``save_readings`` keeps what the meters read for those who have none at hand (CLI, UI).
     """
 
     settings: EacoSettings
@@ -67,3 +68,4 @@ class Services:
     meters: Sequence[NodeMeter]
     enqueue: Callable[[Session, Job, str], None]
     session: Callable[[], AbstractContextManager[Session]]
+    save_readings: Callable[[Sequence[GpuReading]], None]

@@ -19,10 +19,12 @@ from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.jobs import enqueue
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
+from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.store.session import Database, DatabaseClock
 from airflow_provider_eaco.telemetry.simulated import (
@@ -94,6 +96,7 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
         inventory=Inventory(store.ledger, [meter.telemetry for meter in meters]),
         dispatcher=dispatcher,
         meters=meters,
+        save_readings=store.readings.save,
         enqueue=enqueue,
         session=own_session,
     )
