@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from airflow_provider_eaco.core.model.errors import InvalidProfileError
 
@@ -38,9 +38,8 @@ class ProfileSource(StrEnum):
     DECLARED = "declared"
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileKey:
-    """What a profile is about."""
+class ProfileKey(NamedTuple):
+    """What a profile is about. A tuple, since profiles are looked up by the thousand in every cycle."""
 
     families: FamilySet
     gpu_model: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.decision import Reason, SetPrediction
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
-from airflow_provider_eaco.core.model.profile import family_set
+from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind, memory_peak_mib
 from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
@@ -50,11 +50,15 @@ class Meeting:
     """A family may join sets of a kind; ``untried`` stands against it where no trial can be undone."""
 
     prediction: SetPrediction
+    solo: SoloProfile
     untried: Obstacle | None
 
 
 class Meetings:
-    """What comes of a family and a kind of set, whatever the rooms and the limits of those concerned."""
+    """What comes of a family and a kind of set, whatever the room there and the limits of those concerned.
+
+    It depends on profiles and settings alone, so it outlives the cycle for as long as these stay the same.
+    """
 
     def __init__(self, facts: CycleFacts) -> None:
         self._facts = facts
@@ -84,7 +88,7 @@ class Meetings:
         if obstacle is not None:
             return obstacle
         tried = prediction.measured or solo.checkpoints
-        return Meeting(prediction, None if tried else filters.profile_missing(family, kind, facts))
+        return Meeting(prediction, solo, None if tried else filters.profile_missing(family, kind, facts))
 
 
 @dataclass(slots=True)
@@ -109,9 +113,9 @@ class Offers:
         self._site = site
         self._cluster = cluster
         self._facts: CycleFacts = cluster.facts
-        self._met: set[SetGroup] = set()
+        self._met = 0
         self._promises: list[_Promise] = []
-        self._against_kinds: dict[Reason, Obstacle] = {}
+        self._against_kinds: list[tuple[SetGroup, Obstacle]] = []
 
     def candidates(self) -> Iterator[Candidate]:
         """Return for each kind of set the first that takes the shape, busiest kind first."""
@@ -129,42 +133,37 @@ class Offers:
         """
         takers = any(True for _ in self.candidates())
         against_sets = [obstacle for promise in self._promises for obstacle in promise.obstacles]
-        best = filters.nearest([*self._against_kinds.values(), *against_sets])
+        against_kinds = [obstacle for group, obstacle in self._against_kinds if group.sets]
+        best = filters.nearest([*against_kinds, *against_sets])
         if takers or len(best) > 1 or not self._cluster.all_open(self.shape.needs.gpus):
             best.pop(Reason.RESIDENT_LIMIT, None)
         return best
 
     def _meet_new_groups(self) -> None:
         groups = self._cluster.groups(self.shape.needs.gpus)
-        if len(groups) == len(self._met):
+        if len(groups) == self._met:
             return
-        against = list(self._against_kinds.values())
-        for group in groups:
-            if group not in self._met:
-                self._met.add(group)
-                met = self._meet(group)
-                if isinstance(met, _Promise):
-                    insort(self._promises, met, key=_order_of_promise)
-                elif met is not None:
-                    against.append(met)
-        self._against_kinds = filters.nearest(against)
+        for group in groups[self._met :]:
+            met = self._meet(group)
+            if isinstance(met, _Promise):
+                insort(self._promises, met, key=_order_of_promise)
+            elif met is not None:
+                self._against_kinds.append((group, met))
+        self._met = len(groups)
 
     def _meet(self, group: SetGroup) -> _Promise | Obstacle | None:
         """Return whether the kind of set takes the shape, or what stands in the way; ``None``: wrong GPUs."""
-        kind, shape = group.kind, self.shape
-        rank = self._site.rank(kind.model)
+        shape = self.shape
+        rank = self._site.rank(group.kind.model)
         if rank is None:
             return None
-        met = self._meetings.of(shape.family, shape.insists, kind)
+        met = self._meetings.of(shape.family, shape.insists, group.kind)
         if isinstance(met, Obstacle):
             return met
         if met.untried is not None and not shape.may_try:
             return met.untried
-        facts = self._facts
-        peak_mib = memory_peak_mib(
-            shape.needs.gpu_memory_mib, facts.book.solo_of(shape.family, kind.model, kind.gpus)
-        )
-        needed_mib = None if peak_mib is None else peak_mib + facts.settings.memory_margin_mib
+        peak_mib = memory_peak_mib(shape.needs.gpu_memory_mib, met.solo)
+        needed_mib = None if peak_mib is None else peak_mib + self._facts.settings.memory_margin_mib
         return _Promise(group, met.prediction, rank, needed_mib)
 
     def _ask(self, promise: _Promise) -> None:

@@ -82,7 +82,7 @@ class EacoPolicy:
 
     def _view_of(self, snapshot: ClusterSnapshot) -> _View:
         if self._view is None or not self._view.facts.hold_for(snapshot):
-            self._view = _View(CycleFacts(snapshot))
+            self._view = _View.of(snapshot, self._view)
         self._view.cluster.sync(snapshot.nodes)
         return self._view
 
@@ -134,12 +134,21 @@ class EacoPolicy:
 class _View:
     """What a policy has derived in a cycle; it follows the cycle's snapshots and holds no decision."""
 
-    def __init__(self, facts: CycleFacts) -> None:
+    def __init__(self, facts: CycleFacts, meetings: Meetings) -> None:
         self.facts = facts
         self.cluster = Cluster(facts)
-        self._meetings = Meetings(facts)
+        self.meetings = meetings
         self._sites: dict[Needs, Site] = {}
         self._offers: dict[Shape, Offers] = {}
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, before: _View | None) -> _View:
+        """Begin a cycle; what only profiles and settings decide is taken over while these are the same."""
+        if before is None:
+            facts = CycleFacts(snapshot)
+            return cls(facts, Meetings(facts))
+        facts = CycleFacts(snapshot, before.facts)
+        return cls(facts, before.meetings if facts.believes_as(before.facts) else Meetings(facts))
 
     def site(self, needs: Needs) -> Site:
         site = self._sites.get(needs)
@@ -151,7 +160,7 @@ class _View:
     def offers(self, shape: Shape, site: Site) -> Offers:
         offers = self._offers.get(shape)
         if offers is None:
-            offers = self._offers[shape] = Offers(shape, site, self.cluster, self._meetings)
+            offers = self._offers[shape] = Offers(shape, site, self.cluster, self.meetings)
         return offers
 
 

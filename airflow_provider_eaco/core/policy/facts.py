@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from airflow_provider_eaco.core.energy.interference import predict
 from airflow_provider_eaco.core.energy.outlook import (
@@ -63,8 +64,7 @@ class Tolerance:
     plain: float
 
 
-@dataclass(frozen=True, slots=True)
-class SetKind:
+class SetKind(NamedTuple):
     """What sets have in common that a newcomer experiences alike."""
 
     families: FamilySet
@@ -92,7 +92,8 @@ class SetFacts:
 class CycleFacts:
     """Facts under one instant, one book of profiles, one set of readings and one pool's settings."""
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, before: CycleFacts | None = None) -> None:
+        """Begin with nothing known, or with the predictions of ``before`` where the beliefs are the same."""
         self.settings: PoolSettings = snapshot.pool.settings
         self.now_s = snapshot.now_s
         self.book: ProfileBook = snapshot.profiles
@@ -100,7 +101,9 @@ class CycleFacts:
         self._hardware: dict[int, tuple[Node, Hardware]] = {}
         self._built: dict[tuple[object, ...], Hardware] = {}
         self._sets: dict[int, tuple[GpuSet, SetFacts]] = {}
-        self._predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
+        self.predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
+        if before is not None and self.believes_as(before):
+            self.predictions = before.predictions
 
     def hold_for(self, snapshot: ClusterSnapshot) -> bool:
         """Tell whether these facts are also those of ``snapshot``."""
@@ -111,13 +114,17 @@ class CycleFacts:
             and self.readings is snapshot.readings
         )
 
+    def believes_as(self, other: CycleFacts) -> bool:
+        """Tell whether both predict alike: same profiles, same settings."""
+        return self.settings is other.settings and self.book is other.book
+
     def predict(self, families: FamilySet, gpu_model: str, gpu_count: int) -> SetPrediction | None:
         key = (families, gpu_model, gpu_count)
-        if key not in self._predictions:
-            self._predictions[key] = predict(
+        if key not in self.predictions:
+            self.predictions[key] = predict(
                 families, gpu_model, gpu_count, self.book, self.settings.estimate_error
             )
-        return self._predictions[key]
+        return self.predictions[key]
 
     def is_sound(self, gpu: Gpu) -> bool:
         """Tell whether new work may start there: healthy, and nobody else's."""

@@ -266,7 +266,7 @@ def utilisation(
     return Obstacle(
         Reason.INTERFERENCE_TOO_HIGH,
         math.inf if busy_pct is None else slowdown,
-        " ".join(kind.families),
+        f"{kind.model} {' '.join(kind.families)}",
         {"predicted": slowdown, "limit": limit, "utilisation_pct": busy_pct},
     )
 
@@ -279,7 +279,7 @@ def energy_gain(
     energy = None if before is None else join_energy(solo, kind.families, before, prediction)
     if energy is not None and energy.saves:
         return None
-    where = " ".join(kind.families)
+    where = f"{kind.model} {' '.join(kind.families)}"
     if energy is None:
         return Obstacle(Reason.NO_ENERGY_GAIN, math.inf, where, {"shared_j": None, "alone_j": None})
     numbers: dict[str, object] = {"shared_j": energy.shared_j, "alone_j": energy.alone_j}

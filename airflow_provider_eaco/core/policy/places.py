@@ -36,7 +36,10 @@ GroupOrder = tuple[float, str, float, tuple[str, ...]]
 
 @dataclass(slots=True, eq=False)
 class SetGroup:
-    """The open sets of one kind, by node and UUID. ``version`` grows with every change."""
+    """The open sets of one kind, by node and UUID. ``version`` grows with every change.
+
+    ``order`` ranks groups: busiest first; model, time scale and families decide between equals.
+    """
 
     kind: SetKind
     utilisation_pct: float
@@ -47,10 +50,6 @@ class SetGroup:
 
 def _order_of_set(held: HeldSet) -> tuple[str, tuple[str, ...]]:
     return held.order
-
-
-def _order_of_group(group: SetGroup) -> GroupOrder:
-    return group.order
 
 
 class Cluster:
@@ -80,7 +79,7 @@ class Cluster:
         self._nodes = nodes
 
     def groups(self, gpus: int) -> list[SetGroup]:
-        """Return the groups of open sets of that many GPUs, busiest first."""
+        """Return the groups of sets of that many GPUs, in the order in which they came up."""
         return self._by_gpus.get(gpus, [])
 
     def sharing(self, gpus: int) -> str:
@@ -124,10 +123,9 @@ class Cluster:
         if group is None:
             present = self.facts.predict(kind.families, kind.model, kind.gpus)
             busy_pct = 0.0 if present is None else present.utilisation_pct or 0.0
-            # Busiest first; model, time scale and families decide between equals.
             order = -busy_pct, kind.model, kind.time_scale, kind.families
             group = self._groups[kind] = SetGroup(kind, busy_pct, order)
-            insort(self._by_gpus.setdefault(kind.gpus, []), group, key=_order_of_group)
+            self._by_gpus.setdefault(kind.gpus, []).append(group)
         return group
 
 
@@ -194,6 +192,7 @@ class Site:
         self._scopes: Counter[tuple[str, float]] = Counter()
         self._nodes: dict[str, tuple[Hardware, tuple[FreePlace, ...], int]] = {}
         self._places: list[FreePlace] = []
+        self._free_best: int | None = None
         self._picked: tuple[frozenset[str], FreePlace | None, int] | None = None
 
     def sync(self) -> None:
@@ -201,7 +200,7 @@ class Site:
         changes = self._cluster.changes
         if self._seen == len(changes):
             return
-        self._picked = None
+        self._picked = self._free_best = None
         for name in dict.fromkeys(changes[self._seen :]):
             self._forget(name)
             state = self._cluster.states.get(name)
@@ -231,7 +230,9 @@ class Site:
 
     def free_best(self) -> int:
         """Return the largest number of free GPUs on one node that fits."""
-        return max((free for _, _, free in self._nodes.values()), default=0)
+        if self._free_best is None:
+            self._free_best = max((free for _, _, free in self._nodes.values()), default=0)
+        return self._free_best
 
     def trouble(self) -> list[Obstacle]:
         """Return what is wrong with the nodes if all that fit have something; else they are just busy."""
