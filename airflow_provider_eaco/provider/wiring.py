@@ -25,7 +25,6 @@ from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.read_model import ReadModel
-from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.store.session import Database, DatabaseClock
 from airflow_provider_eaco.telemetry.simulated import (
     SimulatedCluster,
@@ -48,6 +47,7 @@ class Store:
     decisions: SqlDecisionLog
     energy: SqlEnergyLog
     planner: SqlPlannerLock
+    readings: SqlReadings
     reads: ReadModel
 
 
@@ -61,6 +61,7 @@ def open_store() -> Store:
         decisions=SqlDecisionLog(database),
         energy=SqlEnergyLog(database),
         planner=SqlPlannerLock(database),
+        readings=SqlReadings(database),
         reads=ReadModel(database),
     )
 
