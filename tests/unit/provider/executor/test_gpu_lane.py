@@ -1,0 +1,191 @@
+"""The GPU lane's heartbeat over the real engine, a ledger in memory and processes that the test ends."""
+
+import pytest
+
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.model.pool import PoolMode
+from tests.unit.provider.executor.lane_rig import LaneRig
+
+
+@pytest.fixture
+def rig(monkeypatch):
+    return LaneRig(monkeypatch)
+
+
+def started(rig):
+    return [order.job_id for order in rig.dispatcher.orders]
+
+
+def test_a_queued_task_is_granted_and_started_in_one_heartbeat(rig):
+    """A task that fits free GPUs runs after one heartbeat, with exactly its GPUs in its environment."""
+    rig.queue("a", "first")
+    rig.beat()
+    assert rig.phase("a") == "running"
+    assert rig.dispatcher.orders[0].environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+    assert not rig.host.tasks
+    assert [each.job_id for each in rig.meter.occupants] == ["a"]
+    assert rig.instructions == [("first", {"v": 1, "token": 1, "set_version": 1, "yield": False})]
+
+
+def test_the_next_task_waits_until_the_processes_are_gone(rig):
+    """A state in Airflow's database does not free a GPU; the end of the last process does (C27)."""
+    rig.queue("a", "first")
+    rig.queue("b", "second")
+    rig.beat()
+    rig.become("a", "success")
+    rig.beat()
+    assert started(rig) == ["a"]
+    rig.dispatcher.end("a")
+    rig.beat()
+    assert started(rig) == ["a", "b"]
+    assert rig.phase("a") == "finished"
+    assert rig.host.ended == [("first", "success", rig.host.ended[0][2])]
+
+
+def test_a_waiting_task_is_told_why_once(rig):
+    """The audit log gets one line when the reason changes and none while it stays."""
+    rig.queue("a", "first")
+    rig.queue("b", "second")
+    for _ in range(4):
+        rig.beat()
+    assert [(task, event) for task, event, _ in rig.host.told] == [
+        ("first", "eaco admit"),
+        ("second", "eaco hold"),
+    ]
+
+
+def test_c20_a_task_that_was_cleared_before_its_dispatch_is_not_started(rig):
+    """A lease for a task instance that is no longer queued falls at once, and nothing is started."""
+    rig.queue("a", "first")
+    rig.lane.report_nodes()
+    rig.lane.hold()
+    rig.lane.admit()
+    del rig.facts["a"]
+    rig.lane.launch()
+    assert not rig.dispatcher.orders
+    assert not rig.ledger.view().leases
+    assert rig.phase("a") == "removed"
+
+
+def test_c20_a_task_that_is_cleared_and_queued_again_has_one_place(rig):
+    """Of several ids of one try only the last one keeps its place in the queue."""
+    rig.queue("blocker", "first")
+    rig.beat()
+    for number in range(10):
+        rig.queue(f"b{number}", "second")
+        rig.facts.pop(f"b{number - 1}", None)
+        rig.beat()
+    waiting = [record.job.job_id for record in rig.ledger.view().jobs if record.phase.value == "waiting"]
+    assert waiting == ["b9"]
+
+
+def test_c19_a_task_that_cannot_be_started_fails_with_the_cause(rig):
+    """A refused start fails the task with the operating system's words, and gives the GPUs back."""
+    rig.queue("a", "first")
+    rig.dispatcher.refuse = "No space left on device"
+    rig.beat()
+    assert rig.host.failed[0][0] == "first"
+    assert "No space left on device" in rig.host.failed[0][1]
+    assert not rig.ledger.view().leases
+    assert rig.phase("a") == "failed"
+
+
+def test_a_hand_over_without_our_tables_is_made_good_later(rig, monkeypatch):
+    """When the row cannot be written at the hand-over, the workload stays and the heartbeat writes it."""
+
+    def refuse(session, job, owner):
+        raise StoreUnavailableError("no such table")
+
+    working = rig.services.enqueue
+    object.__setattr__(rig.services, "enqueue", refuse)
+    rig.queue("a", "first", session=object())
+    assert rig.phase("a") is None
+    object.__setattr__(rig.services, "enqueue", working)
+    rig.beat()
+    assert rig.phase("a") == "running"
+
+
+def test_a_rolled_back_hand_over_is_forgotten(rig):
+    """A workload whose task is scheduled again was never committed; it leaves memory and queue."""
+    rig.queue("a", "first", state="scheduled")
+    rig.beat()
+    assert not rig.dispatcher.orders
+    assert not len(rig.lane.holding)
+    assert not rig.host.tasks
+
+
+def test_a_task_that_gives_way_waits_again_with_its_progress(rig):
+    """A reschedule with the same id brings the same job back, and no event that reads like a death."""
+    workload = rig.queue("a", "first")
+    rig.beat()
+    rig.progress[workload.key] = {
+        "v": 1,
+        "try_number": 1,
+        "token": 1,
+        "unit": "epoch",
+        "units_done": 3,
+        "units_total": 9,
+        "checkpoint": "/c",
+        "can_yield": True,
+        "recent": [],
+    }
+    rig.become("a", "up_for_reschedule")
+    rig.dispatcher.end("a")
+    rig.beat()
+    assert rig.phase("a") == "yielded"
+    assert [event for _, event, _ in rig.host.ended] == ["none"]
+    rig.queue("a", "first")
+    rig.beat()
+    record = rig.ledger.record_of("a")
+    assert (record.phase.value, record.job.progress.units_done) == ("running", 3)
+    assert [order.token for order in rig.dispatcher.orders] == [1, 2]
+
+
+def test_a_request_that_nothing_fits_fails_its_task(rig):
+    """What the engine rejects is failed in Airflow with the engine's sentence (C09)."""
+    workload = rig.queue("a", "first")
+    task = rig.lane.holding.get("a")
+    task.request = task.request.__class__(gpus=8, family="first", gpu_memory_mib=1000)
+    rig.beat()
+    rig.beat()
+    assert rig.host.failed[0][0] == "first"
+    assert "never fits" in rig.host.failed[0][1]
+    assert workload.key not in rig.host.tasks
+
+
+@pytest.mark.parametrize("mode", [PoolMode.OFF, PoolMode.OBSERVE])
+def test_a_pool_that_does_not_act_lets_tasks_pass(monkeypatch, mode):
+    """With ``off`` and ``observe`` no GPU is granted and the task goes to the plain lane untouched."""
+    rig = LaneRig(monkeypatch, mode)
+    workload = rig.queue("a", "first")
+    rig.beat()
+    assert not rig.ledger.view().leases
+    assert not rig.lane.holding.holds_key(workload.key)
+    assert rig.plain.start(workload)
+    assert "CUDA_VISIBLE_DEVICES" not in rig.dispatcher.orders[0].environment
+    assert bool(rig.host.told) is (mode is PoolMode.OBSERVE)
+
+
+def test_an_unrecorded_start_is_recorded_later(rig):
+    """A process whose lease row could not be written is not lost and is not started again."""
+    rig.queue("a", "first")
+    real = rig.ledger.set_running
+    rig.ledger.set_running = lambda token, process: (_ for _ in ()).throw(StoreUnavailableError("down"))
+    rig.beat()
+    assert rig.phase("a") == "leased"
+    rig.ledger.set_running = real
+    rig.beat()
+    assert rig.phase("a") == "running"
+    assert started(rig) == ["a"]
+
+
+def test_a_revoked_task_leaves_the_queue_or_is_ended(rig):
+    """Revoking drops a waiting task and begins to end a running one; rows follow at the heartbeat."""
+    rig.queue("a", "first")
+    rig.queue("b", "second")
+    rig.beat()
+    rig.lane.revoke("a")
+    rig.lane.revoke("b")
+    rig.beat()
+    assert rig.phase("b") == "removed"
+    assert [reference.rsplit(":", 1)[1] for reference in rig.dispatcher.killed] == ["a"]
