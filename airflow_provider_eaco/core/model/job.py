@@ -67,7 +67,10 @@ class OrderKey:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training run. ``queued_s`` is the instant it was first queued and never moves."""
+    """One training run. ``queued_s`` is the instant it was first queued and never moves.
+
+    ``bundle`` is the DAG bundle that its DAG comes from, ``None`` when that is not known.
+    """
 
     job_id: str
     request: GpuRequest
@@ -78,6 +81,7 @@ class Job:
     pool_slots: int = 1
     on_hold: bool = False
     progress: Progress = field(default_factory=Progress)
+    bundle: str | None = None
 
     @property
     def label(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -29,6 +29,38 @@ class Spreading(StrEnum):
     SPREAD = "spread"
 
 
+class TeamSource(StrEnum):
+    """What makes jobs one team: their Airflow pool, their DAG bundle, or their DAG."""
+
+    POOL = "pool"
+    BUNDLE = "bundle"
+    DAG = "dag"
+
+
+@dataclass(frozen=True, slots=True)
+class DemandCurve:
+    """GPUs of a node that serve something else, in each hour of the day (UTC): the first ones, by index."""
+
+    node: str
+    gpus_by_hour: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """How the rule ``fair_share`` divides a pool.
+
+    Past GPU seconds count half after every ``half_life_s``. ``shares`` are weights (a team that is not named
+    has 1), ``quotas_gpu_h`` the decayed GPU hours that a team may have used (not named: no quota). With
+    ``borrowing`` a team beyond its quota still gets what nobody within theirs can use.
+    """
+
+    by: TeamSource = TeamSource.POOL
+    half_life_s: float = 24 * 3600.0
+    shares: tuple[tuple[str, float], ...] = ()
+    quotas_gpu_h: tuple[tuple[str, float], ...] = ()
+    borrowing: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
     """One declared GPU pool. The name is also the name of the Airflow pool that routes tasks here.
@@ -39,6 +71,12 @@ class PoolSettings:
     A trial without enough reports ends after ``trial_limit_s`` of wall time. ``estimate_error`` is added to
     the slowdown of a set that was never measured. A job that no GPU of the inventory fits is rejected once
     it has been queued for ``reject_after_s`` of wall time; until then it holds (a worker may be restarting).
+
+    ``rules`` are names of rules that hold under any ordering, as ADR 0009 says: under ``ageing``, waiting
+    ``ageing_s`` is worth one point of priority; under ``reserve``, a job that was passed over and has waited
+    ``reserve_after_s`` gets a reservation; ``fair_share`` has its own settings. With ``aligned``, GPUs are
+    taken as contiguous blocks that start at a multiple of the next power of two. ``demand`` keeps GPUs for
+    real-time services by the hour.
     """
 
     name: str = "eaco"
@@ -54,3 +92,9 @@ class PoolSettings:
     trial_limit_s: float = 4 * 3600.0
     estimate_error: float = 0.05
     reject_after_s: float = 300.0
+    rules: tuple[str, ...] = ()
+    ageing_s: float = 3600.0
+    reserve_after_s: float = 0.0
+    fair_share: FairShare = field(default_factory=FairShare)
+    aligned: bool = False
+    demand: tuple[DemandCurve, ...] = ()
