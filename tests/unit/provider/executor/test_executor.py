@@ -1,0 +1,172 @@
+"""EacoExecutor as Airflow's scheduler sees it: whatever breaks in it, stays in it."""
+
+from types import SimpleNamespace
+
+import pytest
+from airflow.models.taskinstancekey import TaskInstanceKey
+
+from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.provider.audit import LINES_PER_HEARTBEAT, ReasonLog
+from airflow_provider_eaco.provider.executor import EacoExecutor
+from airflow_provider_eaco.provider.running import Event
+from tests.unit.provider.executor.lane_rig import FakeHost
+
+
+def make_task(task_id="task", config=None):
+    ti = SimpleNamespace(
+        id=f"id-{task_id}",
+        key=TaskInstanceKey("dag", task_id, "run", 1, -1),
+        dag_id="dag",
+        task_id=task_id,
+        executor_config=config,
+        priority_weight=1,
+    )
+    return SimpleNamespace(ti=ti, key=ti.key, log_path=f"{task_id}.log")
+
+
+class FakeLanes:
+    """Lanes that remember what they were given, or break."""
+
+    def __init__(self, broken=False):
+        self.broken = broken
+        self.accepted = []
+        self.started = []
+        self.settings = None
+        self.unavailable = []
+        self.plain = SimpleNamespace(
+            room=8, groups=[], start=lambda workload: self.started.append(workload.ti.task_id) or True
+        )
+
+    def accept(self, workload, request, session):
+        if self.broken:
+            raise RuntimeError("boom")
+        self.accepted.append((workload.ti.task_id, request.gpus))
+
+    def holds(self, key):
+        return key.task_id in {task_id for task_id, _ in self.accepted}
+
+    def finish_plain(self):
+        if self.broken:
+            raise RuntimeError("boom")
+
+    def steps(self):
+        def fail():
+            raise StoreUnavailableError("gone")
+
+        yield "one", fail
+        yield "two", lambda: self.accepted.append(("step two", 0))
+
+    def adopt(self, tis):
+        raise RuntimeError("boom")
+
+    def note_unavailable(self, text):
+        self.unavailable.append(text)
+
+
+@pytest.fixture
+def executor(monkeypatch):
+    monkeypatch.setattr(EacoExecutor, "queue_workload", _queue_without_type_check)
+    made = EacoExecutor(parallelism=8)
+    made._lanes = FakeLanes()
+    return made
+
+
+def _queue_without_type_check(self, workload, session):
+    self.queue()[workload.key] = workload
+    self._fenced("queue", lambda: self._accept(workload, session))
+
+
+GPU = {"eaco": {"gpus": 2}}
+
+
+def test_a_request_goes_to_the_gpu_lane_and_everything_else_does_not(executor):
+    """Only tasks that ask for GPUs are held; the others are chosen at the next heartbeat."""
+    executor.queue_workload(make_task("gpu", GPU), None)
+    executor.queue_workload(make_task("cpu"), None)
+    executor.queue_workload(make_task("zero", {"eaco": {"gpus": 0}}), None)
+    executor.queue_workload(make_task("pod", {"pod_override": 1}), None)
+    assert executor._lanes.accepted == [("gpu", 2)]
+    chosen = [workload.ti.task_id for _, workload in executor._get_workloads_to_schedule(8)]
+    assert chosen == ["cpu", "zero", "pod"]
+
+
+def test_c18_held_tasks_take_window_and_no_parallelism(executor):
+    """Twenty waiting GPU tasks use up the hold window only; CPU tasks find the whole parallelism."""
+    for number in range(20):
+        executor.queue_workload(make_task(f"gpu{number}", GPU), None)
+    assert executor.slots_occupied == 0
+    assert executor.slots_available == 2000 - 20
+    executor.queue_workload(make_task("cpu"), None)
+    assert [key.task_id for key, _ in executor._get_workloads_to_schedule(0)] == ["cpu"]
+
+
+@pytest.mark.parametrize("config", [{"eaco": {"gpus": "many"}}, {"eaco": {"gpu": 1}}, {"eaco": 5}])
+def test_c23_an_unreadable_request_fails_its_task_alone(executor, config):
+    """The task with the broken config fails with the reason; the one beside it is started."""
+    executor.queue_workload(make_task("broken", config), None)
+    executor.queue_workload(make_task("good"), None)
+    assert [workload.ti.task_id for _, workload in executor._get_workloads_to_schedule(8)] == ["good"]
+    executor.sync()
+    state, info = executor.event_buffer[make_task("broken").key]
+    assert state == "failed"
+    assert "the request cannot be read" in info
+    assert [key.task_id for key in executor.queue()] == ["good"]
+    assert executor._task_event_logs[-1].event == "eaco reject"
+
+
+def test_no_failure_of_ours_reaches_the_scheduler(executor):
+    """Broken lanes raise nothing out of any call that the scheduler makes."""
+    executor._lanes = FakeLanes(broken=True)
+    executor.queue_workload(make_task("gpu", GPU), None)
+    executor.heartbeat()
+    executor.revoke_task(ti=make_task().ti)
+    assert executor.try_adopt_task_instances(["kept"]) == ["kept"]
+    executor.end()
+    executor.terminate()
+
+
+def test_one_failed_step_does_not_stop_the_next(executor):
+    """The steps of a heartbeat are fenced one by one, and a lost store is told to those who wait."""
+    executor.sync()
+    assert executor._lanes.accepted == [("step two", 0)]
+    assert executor._lanes.unavailable == ["gone"]
+
+
+def test_a_task_that_comes_back_leaves_no_event(executor):
+    """An end without an event only makes room."""
+    key = make_task().key
+    executor.note_running(key, "ref")
+    assert executor.get_event_buffer()[key] == ("running", "ref")
+    executor.note_ended(key, Event.NONE)
+    assert not executor.event_buffer
+    assert not executor.running
+
+
+def test_audit_rows_live_until_airflow_has_written_them(executor):
+    """Airflow's rows are held by us until its scheduler has emptied the queue of them."""
+    executor.tell(make_task().key, "eaco hold", "why")
+    executor.sync()
+    assert len(executor._unsaved_logs) == 1
+    executor._task_event_logs.clear()
+    executor.sync()
+    assert not executor._unsaved_logs
+
+
+def waiting(free):
+    return hold(Finding(Reason.WAITING_FOR_GPU, {"wanted": 1, "free": free, "sharing": "no"}))
+
+
+def test_reasons_are_told_on_change_and_a_few_at_a_time():
+    """Numbers that change within one reason add no line; a long queue gets its lines over some heartbeats."""
+    host = FakeHost()
+    reasons = ReasonLog(host)
+    for number in range(LINES_PER_HEARTBEAT + 1):
+        reasons.note(f"j{number}", SimpleNamespace(task_id=f"t{number}"), waiting(0))
+    reasons.flush()
+    assert len(host.told) == LINES_PER_HEARTBEAT
+    reasons.flush()
+    assert len(host.told) == LINES_PER_HEARTBEAT + 1
+    reasons.note("j0", SimpleNamespace(task_id="t0"), waiting(3))
+    reasons.flush()
+    assert len(host.told) == LINES_PER_HEARTBEAT + 1
