@@ -85,7 +85,7 @@ def test_c28_orphaned_rows_follow_the_processes(phase, state, alive, after):
 
 
 def test_an_orphaned_process_of_a_task_that_is_over_is_ended():
-    """A process that nobody adopted and Airflow no longer wants is ended; its lease stays until it is gone."""
+    """A process that nobody adopted and Airflow no longer wants is ended; its lease falls after it."""
     ledger, processes = ledger_with(JobPhase.RUNNING), Processes(alive=True)
     Housekeeper(ledger, processes, 10.0).tidy(ledger.view(), {"a"}, facts("failed"))
     assert len(processes.killed) == 1
