@@ -74,6 +74,7 @@ class GpuLane:
         self._launcher = Launcher(host, services, self.holding, self.groups)
         self.also_shown: PoolLessTasks | None = None
         self._revoked: set[str] = set()
+        self._view: LedgerView | None = None
         self._told: dict[str, TaskInstruction] = {}
         self._nodes: dict[str, NodeMeter] = {}
         self._inventory_at_s = float("-inf")
@@ -102,6 +103,7 @@ class GpuLane:
 
     def end(self) -> None:
         """Release and report the groups that are gone; end those that Airflow no longer wants."""
+        self._view = None
         self._carry_out_revocations()
         self.endings.retry_releases()
         ended = self.groups.ended()
@@ -182,6 +184,7 @@ class GpuLane:
         shown = 0 if self.also_shown is None else len(self.also_shown)
         if not len(self.holding) and not len(self.groups) and not shown:
             return
+        self._view = None
         report = self.services.admission.run_once(self._read_meters())
         for changed in report.changed:
             for job_id in changed.job_ids:
@@ -201,7 +204,7 @@ class GpuLane:
         """Start the held tasks that hold a lease now."""
         if not len(self.holding):
             return
-        due = self._launcher.due(self.services.ledger.view(), self._nodes)
+        due = self._launcher.due(self._present(), self._nodes)
         facts = self._facts(task.job_id for task, _ in due)
         for task, lease in due:
             meter = self._nodes.get(lease.placement.node)
@@ -209,8 +212,7 @@ class GpuLane:
 
     def occupy(self) -> None:
         """Tell this machine's meters who holds which GPUs, as one change; close energy records."""
-        view = self.services.ledger.view()
-        occupants = _occupants(view, self._nodes)
+        occupants = _occupants(self._present(), self._nodes)
         now_s = self._monotonic()
         if occupants == self._occupants and now_s - self._occupied_at_s < OCCUPY_INTERVAL_S:
             return
@@ -224,7 +226,7 @@ class GpuLane:
         """Write what the residents have to know, where it changed."""
         if not len(self.groups):
             return
-        leases = {lease.token: lease for lease in self.services.ledger.view().leases}
+        leases = {lease.token: lease for lease in self._present().leases}
         own = [leases[group.token] for group in self.groups if group.token in leases]
         key_of = {group.job_id: group.key for group in self.groups}
         changed = [each for each in instructions(own) if self._told.get(each.job_id) != each]
@@ -278,6 +280,12 @@ class GpuLane:
             if group is not None:
                 self.groups.kill(group)
             self._revoked.discard(job_id)
+
+    def _present(self) -> LedgerView:
+        """Return the ledger as it was after this heartbeat's admission: one read for all that follows it."""
+        if self._view is None:
+            self._view = self.services.ledger.view()
+        return self._view
 
     def _read_meters(self) -> list[GpuReading]:
         return [reading for meter in self.services.meters for reading in meter.telemetry.read()]
