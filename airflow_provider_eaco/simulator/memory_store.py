@@ -82,6 +82,16 @@ class MemoryLedger:
         with self._mutex:
             return self._jobs.get(job_id) or self._ended.get(job_id)
 
+    def lease_of(self, job_id: str) -> Lease | None:
+        """Return the job's lease, ``None`` if it holds none."""
+        with self._mutex:
+            return self._leases.get(self._token_of.get(job_id, 0))
+
+    def leases_on(self, placement: Placement) -> tuple[Lease, ...]:
+        """Return the leases of exactly this placement, oldest first."""
+        with self._mutex:
+            return tuple(self._members(placement))
+
     def add_waiting(self, job: Job, owner: str) -> None:
         """Store ``job`` as waiting, or bring it back to waiting."""
         with self._mutex:

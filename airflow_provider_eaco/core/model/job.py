@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 MAX_GPUS = 16
@@ -98,13 +98,20 @@ class Job:
 
     @property
     def kind(self) -> JobKind:
-        """What the admission decision depends on; jobs of one kind share one evaluation per cycle."""
+        """What the admission decision depends on; jobs of one kind share one evaluation per cycle.
+
+        How long a run will be matters once a part of it is done, or if it has a deadline. Before, it would
+        only make a kind of its own of every job that tells.
+        """
+        progress = self.progress
+        if not progress.units_done and self.request.deadline_s is None and progress.units_total is not None:
+            progress = replace(progress, units_total=None)
         return JobKind(
             self.request,
             self.pool,
             self.pool_slots,
             self.on_hold,
-            self.progress,
+            progress,
             self.deadline_at_s,
             self.priority,
         )

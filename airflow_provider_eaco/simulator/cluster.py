@@ -1,0 +1,320 @@
+"""The simulated cluster: who runs where, how far, and what the nodes draw. The truth, and nothing of beliefs.
+
+Progress is linear between events: the rate of a job changes only when its set changes or its restart is over.
+A job on a node that wakes up starts when the node is up. A job that was stopped before makes no progress in
+its first 30 s, while its neighbours already count it as present.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from airflow_provider_eaco.core.energy.configuration import SetPerformance
+from airflow_provider_eaco.core.energy.node_power import NodePower, NodePowerState, SleepRule
+from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.profile import FamilySet, family_set
+from airflow_provider_eaco.simulator.clock import instant
+from airflow_provider_eaco.simulator.recording import NodeInterval, Recording, RunInterval
+from airflow_provider_eaco.simulator.trace import TraceJob
+from airflow_provider_eaco.simulator.truth import Truth
+from airflow_provider_eaco.simulator.workload import epoch_s
+
+RESTART_S = 30.0
+
+
+class OutOfMemoryError(EacoError):
+    """The newcomer does not fit beside those who are there."""
+
+
+class Happening(IntEnum):
+    """What happens by itself. At one instant in this order: ends first, so that who waits finds room."""
+
+    END = 0
+    EPOCH = 1
+    RESTARTED = 2
+    NODE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """``subject`` is a job id, for ``NODE`` the name of a node; ``started`` are the jobs that it starts."""
+
+    happening: Happening
+    subject: str
+    started: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One job on its GPUs, ``done_s`` of exclusive work done until ``since_s``, ``epochs`` complete ones.
+
+    ``interval_s`` is when its present interval began, ``epoch_began_s`` its present epoch (a restart not
+    counted). ``stamp`` marks the one event of this run that still holds.
+    """
+
+    job: TraceJob
+    epoch_work_s: float
+    done_s: float = 0.0
+    epochs: int = 0
+    resumed: bool = False
+    since_s: float = 0.0
+    interval_s: float = 0.0
+    epoch_began_s: float = 0.0
+    restarts_until_s: float = 0.0
+    rate: float = 0.0
+    full_rate: float = 0.0
+    stamp: int = 0
+
+    def advance(self, now_s: float) -> None:
+        self.done_s += self.rate * (now_s - self.since_s)
+        self.since_s = now_s
+
+    def next_point(self) -> tuple[Happening, float]:
+        """Return what comes next for it and at which instant, if its rate stays."""
+        if self.since_s < self.restarts_until_s:
+            return Happening.RESTARTED, self.restarts_until_s
+        work_s = self.job.work_s
+        boundary_s = (self.epochs + 1) * self.epoch_work_s
+        # The last boundary is the end; the last bits of a product must not make an epoch of nothing.
+        ends = boundary_s >= work_s * (1 - 1e-9)
+        left_s = max(0.0, (work_s if ends else boundary_s) - self.done_s)
+        return Happening.END if ends else Happening.EPOCH, instant(self.since_s + left_s / self.rate)
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """GPUs of one node with those who run there, first come first."""
+
+    gpus: tuple[int, ...]
+    runs: list[Run] = field(default_factory=list)
+    power_w: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """``coming`` start when it is up; ``shown`` is what its present interval, begun at ``since_s``, says."""
+
+    name: str
+    gpus: int
+    power: NodePowerState
+    places: dict[tuple[int, ...], Place] = field(default_factory=dict)
+    coming: list[tuple[Run, tuple[int, ...]]] = field(default_factory=list)
+    since_s: float = 0.0
+    shown: tuple[NodePower, float] = (NodePower.IDLE, 0.0)
+    stamp: int = 0
+
+
+class VirtualCluster:
+    """Nodes of equal size under one truth.
+
+    :param sleep: when idle nodes go to sleep; ``None``: they never do.
+    """
+
+    def __init__(
+        self,
+        truth: Truth,
+        names: Sequence[str],
+        gpus_per_node: int,
+        sleep: SleepRule | None,
+        recording: Recording,
+    ) -> None:
+        self._truth = truth
+        self._sleep = sleep
+        self._recording = recording
+        self._events: list[tuple[float, int, int, int, str]] = []
+        self._pushed = 0
+        self._runs: dict[str, tuple[Run, _Node, tuple[int, ...]]] = {}
+        self._stopped: dict[str, Run] = {}
+        self._performance: dict[tuple[FamilySet, int], SetPerformance | None] = {}
+        idle = NodePowerState(NodePower.IDLE, 0.0)
+        self._nodes = {name: _Node(name, gpus_per_node, idle) for name in names}
+        for node in self._nodes.values():
+            node.shown = self._draw(node)
+            self._expect_node(node)
+
+    def next_event_s(self) -> float | None:
+        """Return the instant of the next event, ``None`` if nothing happens by itself any more."""
+        while self._events and not self._holds(self._events[0]):
+            heapq.heappop(self._events)
+        return self._events[0][0] if self._events else None
+
+    def due(self, now_s: float) -> Iterator[Event]:
+        """Carry out and yield what happens by ``now_s``, in the order of :class:`Happening`.
+
+        A job that has ended stays in its place until :meth:`remove`.
+        """
+        while (next_s := self.next_event_s()) is not None and next_s <= now_s:
+            _, rank, _, _, subject = heapq.heappop(self._events)
+            if rank == Happening.NODE:
+                yield Event(Happening.NODE, subject, self._change_power(self._nodes[subject], now_s))
+            else:
+                self._pass_point(subject, Happening(rank), now_s)
+                yield Event(Happening(rank), subject)
+
+    def place(self, job: TraceJob, node: str, gpus: tuple[int, ...], now_s: float) -> bool:
+        """Give the job these GPUs; return whether it runs, ``False`` if its node has to wake up first.
+
+        :raises OutOfMemoryError: if it does not fit beside the others; then nothing has changed.
+        """
+        there = self._nodes[node]
+        others = [run.job.family for run in there.places[gpus].runs] if gpus in there.places else []
+        others += [run.job.family for run, wanted in there.coming if wanted == gpus]
+        if self._performance_of(family_set([*others, job.family]), len(gpus)) is None:
+            raise OutOfMemoryError(f"job {job.job_id} does not fit beside {', '.join(others)}")
+        run = self._stopped.pop(job.job_id, None) or Run(job, epoch_s(job))
+        self._runs[job.job_id] = (run, there, gpus)
+        self._move_power(there, there.power.wanted(now_s))
+        if there.power.power is NodePower.ACTIVE:
+            self._begin(run, there, gpus, now_s)
+            return True
+        there.coming.append((run, gpus))
+        self._show(there, now_s)
+        return False
+
+    def remove(self, job_id: str, now_s: float) -> Run:
+        """Take the job off its GPUs and return it; if it is placed again it goes on where it stopped."""
+        run, node, gpus = self._runs.pop(job_id)
+        run.stamp += 1
+        self._stopped[job_id] = run
+        place = node.places.get(gpus)
+        if place is None or run not in place.runs:
+            node.coming = [pair for pair in node.coming if pair[0] is not run]
+            return run
+        self._cut(node, place, now_s)
+        run.resumed = True
+        place.runs.remove(run)
+        if place.runs:
+            self._pace(node, place, now_s)
+        else:
+            del node.places[gpus]
+            if not node.places:
+                self._move_power(node, node.power.vacated(now_s))
+            self._show(node, now_s)
+        return run
+
+    def forget(self, job_id: str) -> None:
+        """Drop what is kept of a job that will not come back."""
+        self._stopped.pop(job_id, None)
+
+    def run_of(self, job_id: str) -> Run:
+        """Return the job that holds GPUs."""
+        return self._runs[job_id][0]
+
+    def close(self, now_s: float) -> None:
+        """Write the node intervals that are still open."""
+        for node in self._nodes.values():
+            self._write(node, now_s)
+
+    def _holds(self, event: tuple[float, int, int, int, str]) -> bool:
+        _, rank, _, stamp, subject = event
+        if rank == Happening.NODE:
+            return self._nodes[subject].stamp == stamp
+        known = self._runs.get(subject)
+        return known is not None and known[0].stamp == stamp
+
+    def _push(self, at_s: float, happening: Happening, stamp: int, subject: str) -> None:
+        self._pushed += 1
+        heapq.heappush(self._events, (at_s, int(happening), self._pushed, stamp, subject))
+
+    def _begin(self, run: Run, node: _Node, gpus: tuple[int, ...], now_s: float) -> None:
+        run.since_s = run.interval_s = run.epoch_began_s = now_s
+        run.restarts_until_s = instant(now_s + RESTART_S) if run.resumed else now_s
+        place = node.places.setdefault(gpus, Place(gpus))
+        self._cut(node, place, now_s)
+        place.runs.append(run)
+        self._pace(node, place, now_s)
+
+    def _cut(self, node: _Node, place: Place, now_s: float) -> None:
+        """End the present interval of everybody there."""
+        residents = tuple(sorted(run.job.job_id for run in place.runs))
+        for run in place.runs:
+            self._cut_run(run, node, place, residents, now_s)
+
+    def _cut_run(self, run: Run, node: _Node, place: Place, residents: tuple[str, ...], now_s: float) -> None:
+        run.advance(now_s)
+        if now_s > run.interval_s:
+            self._recording.runs.append(
+                RunInterval(run.job.job_id, run.interval_s, now_s, node.name, place.gpus, residents, run.rate)
+            )
+            run.interval_s = now_s
+
+    def _pace(self, node: _Node, place: Place, now_s: float) -> None:
+        """Set everybody's rate, and the power, as the truth has it for the present set."""
+        families = family_set([run.job.family for run in place.runs])
+        performance = self._performance_of(families, len(place.gpus))
+        if performance is None:
+            raise OutOfMemoryError(f"{', '.join(families)} do not fit together on {node.name}")
+        place.power_w = performance.power_w
+        rates = dict(zip(families, performance.rates, strict=True))
+        for run in place.runs:
+            run.full_rate = rates[run.job.family]
+            run.rate = 0.0 if now_s < run.restarts_until_s else run.full_rate
+            self._expect(run)
+        self._show(node, now_s)
+
+    def _performance_of(self, families: FamilySet, gpus: int) -> SetPerformance | None:
+        key = families, gpus
+        if key not in self._performance:
+            self._performance[key] = self._truth.performance(families, gpus)
+        return self._performance[key]
+
+    def _expect(self, run: Run) -> None:
+        happening, at_s = run.next_point()
+        run.stamp += 1
+        self._push(max(at_s, run.since_s), happening, run.stamp, run.job.job_id)
+
+    def _pass_point(self, job_id: str, happening: Happening, now_s: float) -> None:
+        run, node, gpus = self._runs[job_id]
+        if happening is Happening.RESTARTED:
+            place = node.places[gpus]
+            residents = tuple(sorted(each.job.job_id for each in place.runs))
+            self._cut_run(run, node, place, residents, now_s)
+            run.rate = run.full_rate
+            run.epoch_began_s = now_s
+            self._expect(run)
+        elif happening is Happening.EPOCH:
+            run.advance(now_s)
+            run.epochs += 1
+            self._expect(run)
+
+    def _change_power(self, node: _Node, now_s: float) -> tuple[str, ...]:
+        self._move_power(node, node.power.at(now_s, self._sleep, bool(node.coming)))
+        coming, node.coming = node.coming, []
+        self._show(node, now_s)
+        for run, gpus in coming:
+            self._begin(run, node, gpus, now_s)
+        return tuple(run.job.job_id for run, _ in coming)
+
+    def _move_power(self, node: _Node, power: NodePowerState) -> None:
+        if power is not node.power:
+            node.power = power
+            node.stamp += 1
+            self._expect_node(node)
+
+    def _expect_node(self, node: _Node) -> None:
+        next_s = node.power.next_change_s(self._sleep)
+        if next_s is not None:
+            self._push(instant(next_s), Happening.NODE, node.stamp, node.name)
+
+    def _draw(self, node: _Node) -> tuple[NodePower, float]:
+        state = node.power.power
+        if state is NodePower.ASLEEP:
+            return state, self._truth.asleep_w
+        free = node.gpus - sum(len(place.gpus) for place in node.places.values())
+        held_w = sum(place.power_w for place in node.places.values())
+        return state, self._truth.base_w + held_w + free * self._truth.free_gpu_w
+
+    def _show(self, node: _Node, now_s: float) -> None:
+        """Begin a new interval of the node if its state or its power has changed."""
+        shown = self._draw(node)
+        if shown != node.shown:
+            self._write(node, now_s)
+            node.shown = shown
+
+    def _write(self, node: _Node, now_s: float) -> None:
+        if now_s > node.since_s:
+            self._recording.nodes.append(NodeInterval(node.name, node.since_s, now_s, *node.shown))
+            node.since_s = now_s

@@ -1,0 +1,63 @@
+"""What a run leaves behind while it goes on: intervals of jobs and nodes, and decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from airflow_provider_eaco.core.energy.node_power import NodePower
+
+
+@dataclass(frozen=True, slots=True)
+class RunInterval:
+    """A job in an unchanged place with unchanged residents; ``rate`` is its progress per second."""
+
+    job_id: str
+    start_s: float
+    end_s: float
+    node: str
+    gpus: tuple[int, ...]
+    residents: tuple[str, ...]
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInterval:
+    """A node in one state at one power."""
+
+    node: str
+    start_s: float
+    end_s: float
+    state: NodePower
+    power_w: float
+
+    @property
+    def energy_j(self) -> float:
+        return self.power_w * (self.end_s - self.start_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided about one job, when it was news. Unknown values are ``None``."""
+
+    time_s: float
+    job_id: str
+    verdict: str
+    reason: str
+    node: str = ""
+    gpus: tuple[int, ...] = ()
+    predicted_rate: float | None = None
+    predicted_energy_j: float | None = None
+
+
+@dataclass(slots=True)
+class Recording:
+    """Everything that the files of a run are made of, in the order in which it ended."""
+
+    runs: list[RunInterval] = field(default_factory=list)
+    nodes: list[NodeInterval] = field(default_factory=list)
+    decisions: list[Decided] = field(default_factory=list)
+    trials: int = 0
+    confirmed: int = 0
+    undone: int = 0
+    out_of_memory: int = 0
+    decision_s: list[float] = field(default_factory=list)

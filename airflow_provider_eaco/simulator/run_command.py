@@ -1,0 +1,147 @@
+"""``eaco-sim run``: one benchmark or trace, one policy, one ordering, and the files of the run."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from airflow_provider_eaco import __version__
+from airflow_provider_eaco.simulator.beliefs import Belief
+from airflow_provider_eaco.simulator.metrics import decision_ms, measures
+from airflow_provider_eaco.simulator.run_files import write_run
+from airflow_provider_eaco.simulator.runner import Simulation
+from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Accounting, Choices, Scenario, from_trace
+
+# What a bound is given for; the same keys stand in ``gaps``.
+BOUNDS = ("energy_j", "energy_j_at_stretch", "makespan_s", "jct_mean_s", "allocated_utilisation")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("benchmark", nargs="?", choices=sorted(BENCHMARKS), help="a published benchmark")
+    what.add_argument("--trace", type=Path, metavar="FILE", help="a trace of your own, as CSV")
+    parser.add_argument("--policy", default="eaco", help="who may run where (default: %(default)s)")
+    parser.add_argument("--order", default="fifo", help="which job is looked at first (default: %(default)s)")
+    parser.add_argument("--seed", type=_whole(0), default=1, help="seed of all draws (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder for the files of the run"
+    )
+    parser.add_argument("--nodes", type=_whole(1), help="number of nodes")
+    parser.add_argument("--gpus-per-node", type=_whole(1), help="GPUs of each node")
+    parser.add_argument("--load", type=_number(above=0), help="offered load; submissions are stretched to it")
+    parser.add_argument("--jobs", type=_whole(1), help="take only the first of the benchmark's jobs")
+    parser.add_argument("--max-residents", type=_whole(1), help="how many jobs may share GPUs")
+    parser.add_argument(
+        "--accounting",
+        type=Accounting,
+        choices=list(Accounting),
+        default=Accounting.ALWAYS_ON,
+        help="whether idle nodes sleep (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--belief", type=Belief, choices=list(Belief), help="what is known of the families at the start"
+    )
+    parser.add_argument(
+        "--belief-error",
+        type=_number(),
+        default=0.0,
+        metavar="SIGMA",
+        help="of believed slowdowns and powers",
+    )
+    parser.add_argument(
+        "--duration-error",
+        type=_number(),
+        default=0.0,
+        metavar="SIGMA",
+        help="of the run times that jobs tell",
+    )
+    parser.add_argument(
+        "--power-scale", type=_number(above=0), default=1.0, help="factor on gavel-gpus' solo powers"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Simulate, write the files, print the headline; return the exit code."""
+    choices = Choices(
+        policy=options.policy,
+        order=options.order,
+        seed=options.seed,
+        nodes=options.nodes,
+        gpus_per_node=options.gpus_per_node,
+        load=options.load,
+        jobs=options.jobs,
+        max_residents=options.max_residents,
+        accounting=options.accounting,
+        belief=options.belief,
+        belief_error=options.belief_error,
+        duration_error=options.duration_error,
+        power_scale=options.power_scale,
+    )
+    scenario = from_trace(options.trace, choices) if options.trace else BENCHMARKS[options.benchmark](choices)
+    summary = run_and_write(scenario, options.out)
+    print(headline(summary))  # noqa: T201 - the answer of the command
+    return 0
+
+
+def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
+    """Simulate the scenario, leave its files in ``folder`` and return the summary."""
+    began = time.perf_counter()
+    simulation = Simulation(scenario)
+    recording = simulation.run()
+    wall_s = time.perf_counter() - began
+    summary: dict[str, object] = {
+        "benchmark": scenario.benchmark,
+        "policy": scenario.settings.policy,
+        "order": scenario.settings.ordering,
+        "accounting": scenario.accounting.value,
+        "seed": scenario.seed,
+        "nodes": scenario.nodes,
+        "gpus_per_node": scenario.gpus_per_node,
+        "version": __version__,
+        **measures(scenario.jobs, recording, scenario.nodes, scenario.gpus_per_node),
+        "bounds": dict.fromkeys(BOUNDS),
+        "gaps": dict.fromkeys(BOUNDS),
+        "wall_s": round(wall_s, 3),
+        "decision_ms": decision_ms(recording.decision_s),
+    }
+    write_run(folder, scenario.jobs, recording, summary)
+    return summary
+
+
+def headline(summary: Mapping[str, object]) -> str:
+    """Return the few numbers that a reader looks for first."""
+    energy, stretch, wait = summary["energy_j"], summary["stretch"], summary["wait_s"]
+    if not isinstance(energy, dict) or not isinstance(stretch, dict) or not isinstance(wait, dict):
+        raise TypeError("the summary has no energy, stretch or wait")
+    return (
+        f"{summary['benchmark']}, {summary['policy']}, {summary['order']}, {summary['accounting']}:"
+        f" {energy['total'] / 3.6e6:.1f} kWh, mean stretch {stretch['mean']:.4f},"
+        f" mean wait {wait['mean'] / 3600:.2f} h, makespan {float(str(summary['makespan_s'])) / 3600:.2f} h,"
+        f" {summary['limit_misses']} limits missed, {summary['wall_s']} s"
+    )
+
+
+def _whole(at_least: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        value = int(text)
+        if value < at_least:
+            raise ValueError
+        return value
+
+    whole.__name__ = f"whole number of at least {at_least}"
+    return whole
+
+
+def _number(above: float | None = None) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value) or value < 0 or (above is not None and value <= above):
+            raise ValueError
+        return value
+
+    number.__name__ = "number of at least 0" if above is None else f"number above {above:g}"
+    return number

@@ -1,0 +1,297 @@
+"""The run: virtual time moves from event to event, and the live engine decides at each.
+
+One instant, in this order, as in the executor's heartbeat: jobs end, residents report their epochs (one that
+was asked to leaves), nodes change their power state, jobs arrive, the admission loop plans, and what it
+granted begins.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.gpu import Gpu, Node
+from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress, Share
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState
+from airflow_provider_eaco.core.model.profile import family_set
+from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
+from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
+from airflow_provider_eaco.engine.profiling import RunMeter, ended_run, learn_run
+from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
+from airflow_provider_eaco.simulator.beliefs import UNIT_S, Belief, believed_book
+from airflow_provider_eaco.simulator.clock import VirtualClock
+from airflow_provider_eaco.simulator.cluster import Happening, OutOfMemoryError, VirtualCluster
+from airflow_provider_eaco.simulator.decisions import DecisionRecorder
+from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock, MemoryProfileStore
+from airflow_provider_eaco.simulator.recording import Recording
+from airflow_provider_eaco.simulator.scenario import Scenario, told_work_s
+from airflow_provider_eaco.simulator.trace import TraceJob
+
+OWNER = "eaco-sim"
+
+# Memory of a simulated GPU. Jobs ask for an equal share of it, so that it never binds: no table that we
+# replay tells how much memory its jobs held.
+GPU_MEMORY_MIB = 32 * 1024
+
+
+class SimulationError(EacoError):
+    """A run that cannot go on; the message names the job and what it waits for."""
+
+
+class Simulation:
+    """One run of a scenario. After :meth:`run` the recording is complete."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.recording = Recording()
+        self.clock = VirtualClock()
+        self.ledger = MemoryLedger(self.clock)
+        settings, truth = scenario.settings, scenario.truth
+        self._told_s = told_work_s(scenario)
+        self.profiles = MemoryProfileStore(
+            believed_book(
+                truth,
+                scenario.belief,
+                gpu_counts={job.gpus for job in scenario.jobs},
+                max_residents=settings.max_residents,
+                error=scenario.belief_error,
+                draws=scenario.draws,
+            )
+        )
+        self.cluster = VirtualCluster(
+            truth, scenario.node_names, scenario.gpus_per_node, scenario.sleep, self.recording
+        )
+        self._index_of: dict[str, int] = {}
+        self._nodes = {name: self._node(name) for name in scenario.node_names}
+        self.ledger.save_nodes(tuple(self._nodes.values()))
+        self._decisions = DecisionRecorder(
+            self.recording, self.profiles.book, self._left_s, self._index_of, truth.gpu_model
+        )
+        pool = PoolState(settings, {settings.name: AirflowPool(None)})
+        self._loop = AdmissionLoop(
+            self.ledger,
+            self.profiles,
+            self._decisions,
+            MemoryPlannerLock(self.clock),
+            pools=lambda: (pool,),
+            owner=OWNER,
+            report_timeout_s=None,
+        )
+        self._jobs = {job.job_id: job for job in scenario.jobs}
+        self._waiting = 0
+        self._next = 0
+        self._version_at_begin: dict[str, int] = {}
+        self._ever_shared: set[str] = set()
+
+    def run(self) -> Recording:
+        """Simulate until the last job has ended.
+
+        :raises SimulationError: if a job can never start.
+        """
+        left = len(self.scenario.jobs)
+        while left:
+            now_s = self._next_instant()
+            self.clock.move_to(now_s)
+            ended, news = self._pass_events(now_s)
+            left -= ended
+            arrived = self._admit_arrivals(now_s)
+            if ended or news or arrived:
+                left -= self._plan(now_s)
+        self.cluster.close(self.clock.now_s())
+        return self.recording
+
+    def _next_instant(self) -> float:
+        times = [self.cluster.next_event_s()]
+        if self._next < len(self.scenario.jobs):
+            times.append(self.scenario.jobs[self._next].submit_s)
+        known = [at_s for at_s in times if at_s is not None]
+        if not known:
+            raise SimulationError(self._stuck())
+        return min(known)
+
+    def _pass_events(self, now_s: float) -> tuple[int, bool]:
+        """Carry out what happens now; return how many jobs ended, and whether there is something to plan."""
+        ended, news = 0, False
+        reports: list[str] = []
+        for event in self.cluster.due(now_s):
+            if event.happening is Happening.END:
+                self._end(event.subject, now_s)
+                ended += 1
+            elif event.happening is Happening.EPOCH:
+                reports.append(event.subject)
+            elif event.happening is Happening.NODE:
+                for job_id in event.started:
+                    self._start(job_id)
+        if reports:
+            news = self._report(reports, now_s)
+        return ended, news
+
+    def _admit_arrivals(self, now_s: float) -> bool:
+        first = self._next
+        jobs = self.scenario.jobs
+        while self._next < len(jobs) and jobs[self._next].submit_s <= now_s:
+            self._queue(jobs[self._next], self._next)
+            self._next += 1
+        return self._next > first
+
+    def _queue(self, job: TraceJob, number: int) -> None:
+        settings = self.scenario.settings
+        request = GpuRequest(
+            gpus=job.gpus,
+            family=job.family,
+            gpu_memory_mib=GPU_MEMORY_MIB // settings.max_residents,
+            max_stretch=job.stretch_limit,
+        )
+        waiting = Job(
+            job_id=job.job_id,
+            request=request,
+            pool=settings.name,
+            queued_s=job.submit_s,
+            order=OrderKey(job.submit_s, self.scenario.benchmark, "job", number, job.job_id),
+            priority=job.priority,
+            progress=Progress(units_total=max(1, math.floor(self._told_s[job.job_id] / UNIT_S))),
+        )
+        self._add_waiting(waiting)
+
+    def _add_waiting(self, job: Job) -> None:
+        self.ledger.add_waiting(job, OWNER)
+        self._decisions.expect(job)
+        self._waiting += 1
+
+    def _plan(self, now_s: float) -> int:
+        """Run one cycle and begin what it granted; return how many jobs were rejected."""
+        began = time.perf_counter()
+        report = self._loop.run_once()
+        self.recording.decision_s.append(time.perf_counter() - began)
+        for problem in report.failures.values():
+            raise SimulationError(f"the policy or the ordering failed: {problem}")
+        for lease in report.granted:
+            self._waiting -= 1
+            self._begin(lease, now_s)
+        self.recording.confirmed += len(report.confirmed)
+        self.recording.undone += len(report.yielding)
+        self._waiting -= len(report.rejected)
+        return len(report.rejected)
+
+    def _begin(self, lease: Lease, now_s: float) -> None:
+        job = self._jobs[lease.job_id]
+        gpus = tuple(sorted(self._index_of[uuid] for uuid in lease.placement.gpu_uuids))
+        if lease.state is not LeaseState.EXCLUSIVE:
+            self.recording.trials += 1
+        try:
+            runs = self.cluster.place(job, lease.placement.node, gpus, now_s)
+        except OutOfMemoryError:
+            self._out_of_memory(lease)
+            return
+        if runs:
+            self._start(lease.job_id)
+        mates = self.ledger.leases_on(lease.placement)
+        if len(mates) > 1:
+            self._ever_shared.update(mate.job_id for mate in mates)
+
+    def _start(self, job_id: str) -> None:
+        lease = self.ledger.lease_of(job_id)
+        if lease is not None:
+            self.ledger.set_running(lease.token, OWNER)
+            self._version_at_begin[job_id] = lease.set_version
+
+    def _out_of_memory(self, lease: Lease) -> None:
+        """Let the newcomer fail and be tried again on GPUs of its own."""
+        self.recording.out_of_memory += 1
+        record = self.ledger.record_of(lease.job_id)
+        self.ledger.set_running(lease.token, OWNER)
+        self.ledger.release(lease.token, JobPhase.FAILED)
+        if record is not None:
+            alone = replace(record.job, request=replace(record.job.request, share=Share.NEVER))
+            self._add_waiting(alone)
+
+    def _end(self, job_id: str, now_s: float) -> None:
+        lease, record = self.ledger.lease_of(job_id), self.ledger.record_of(job_id)
+        self.cluster.remove(job_id, now_s)
+        self.cluster.forget(job_id)
+        if lease is None or record is None:
+            raise SimulationError(f"job {job_id} ran without a lease")
+        self.ledger.release(lease.token, JobPhase.FINISHED)
+        nodes = [self._nodes[lease.placement.node]]
+        run = ended_run(record, lease, nodes, JobPhase.FINISHED, self._meter(record.job))
+        if run is not None and self.scenario.belief is not Belief.KNOWN:
+            learn_run(self.profiles, run, now_s)
+
+    def _meter(self, job: Job) -> RunMeter | None:
+        """Return what a meter saw of a run that was alone from start to end, as the truth has it."""
+        if job.job_id in self._ever_shared:
+            return None
+        truth, request = self.scenario.truth, job.request
+        family = family_set((request.family,))
+        alone = truth.performance(family, request.gpus)
+        power_w = None if alone is None else alone.power_w
+        return RunMeter(utilisation_pct=truth.utilisation_pct(family), power_w=power_w, scope=truth.scope)
+
+    def _report(self, job_ids: list[str], now_s: float) -> bool:
+        """Take the reports of a finished epoch in; return whether there is something to plan."""
+        reports = []
+        for job_id in job_ids:
+            lease = self.ledger.lease_of(job_id)
+            if lease is not None:
+                reports.append(self._report_of(job_id, lease, now_s))
+        asked = ingest(self.ledger, self.profiles, reports)
+        news = False
+        for instruction in asked:
+            if instruction.yield_asked:
+                self._give_way(instruction.job_id, instruction.token, now_s)
+                news = True
+        if not self.scenario.shares:
+            return news
+        return news or self._waiting > 0 or any(self._in_trial(job_id) for job_id in job_ids)
+
+    def _report_of(self, job_id: str, lease: Lease, now_s: float) -> Report:
+        run = self.cluster.run_of(job_id)
+        done = math.floor(run.epochs * run.epoch_work_s / UNIT_S + 1e-6)
+        elapsed_s = (now_s - run.epoch_began_s) * UNIT_S / run.epoch_work_s
+        unit = UnitTime(max(0, done - 1), elapsed_s, self._version_at_begin[job_id], lease.set_version)
+        run.epoch_began_s = now_s
+        self._version_at_begin[job_id] = lease.set_version
+        return Report(
+            job_id=job_id,
+            token=lease.token,
+            units_done=done,
+            checkpoint=f"epoch {run.epochs}",
+            can_yield=True,
+            unit="second",
+            recent=(unit,),
+        )
+
+    def _in_trial(self, job_id: str) -> bool:
+        lease = self.ledger.lease_of(job_id)
+        return lease is not None and lease.state is LeaseState.TRIAL
+
+    def _give_way(self, job_id: str, token: int, now_s: float) -> None:
+        self.cluster.remove(job_id, now_s)
+        self.ledger.release(token, JobPhase.YIELDED)
+        record = self.ledger.record_of(job_id)
+        if record is not None:
+            self._add_waiting(record.job)
+
+    def _left_s(self, job_id: str) -> float:
+        record = self.ledger.record_of(job_id)
+        done = 0 if record is None else record.job.progress.units_done
+        return max(0.0, self._told_s[job_id] - done * UNIT_S)
+
+    def _node(self, name: str) -> Node:
+        gpus = []
+        for index in range(self.scenario.gpus_per_node):
+            uuid = f"{name}/{index:02d}"
+            self._index_of[uuid] = index
+            gpus.append(Gpu(uuid, name, index, self.scenario.truth.gpu_model, GPU_MEMORY_MIB))
+        return Node(name, tuple(gpus))
+
+    def _stuck(self) -> str:
+        waiting = [record.job.job_id for record in self.ledger.view().jobs]
+        reasons = {row.job_id: row.reason for row in self.recording.decisions}
+        first = waiting[0] if waiting else "unknown"
+        return (
+            f"{len(waiting)} jobs can never start; the first is {first} ({reasons.get(first, 'undecided')})"
+        )

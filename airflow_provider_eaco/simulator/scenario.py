@@ -1,0 +1,220 @@
+"""What is simulated: jobs, nodes, truth, and how the pool decides; each benchmark makes one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+
+from airflow_provider_eaco.core.energy.node_power import SleepRule
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy
+from airflow_provider_eaco.simulator.beliefs import Belief
+from airflow_provider_eaco.simulator.readers import read_trace
+from airflow_provider_eaco.simulator.trace import TraceJob
+from airflow_provider_eaco.simulator.truth import PaperTruth, Truth, read_gavel_truth
+from airflow_provider_eaco.simulator.workload import (
+    EACO_NODES_JOBS,
+    Workload,
+    data_folder,
+    eaco_nodes_jobs,
+    gavel_jobs,
+)
+
+EXCLUSIVE = "exclusive"
+
+
+class Accounting(StrEnum):
+    """Whether idle nodes stay on, or go to sleep by the rule of the benchmarks."""
+
+    ALWAYS_ON = "always-on"
+    SLEEP = "sleep"
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user of ``eaco-sim run`` chooses; ``None`` leaves it to the benchmark.
+
+    ``belief_error`` and ``duration_error`` are standard deviations of logarithms: of believed slowdowns and
+    powers of sets, and of the run times that jobs tell.
+    """
+
+    policy: str = "eaco"
+    order: str = "fifo"
+    seed: int = 1
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    load: float | None = None
+    jobs: int | None = None
+    max_residents: int | None = None
+    accounting: Accounting = Accounting.ALWAYS_ON
+    belief: Belief | None = None
+    belief_error: float = 0.0
+    duration_error: float = 0.0
+    power_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run, ready to be simulated. ``draws`` goes on after the jobs were drawn."""
+
+    benchmark: str
+    jobs: tuple[TraceJob, ...]
+    nodes: int
+    gpus_per_node: int
+    truth: Truth
+    settings: PoolSettings
+    seed: int
+    accounting: Accounting
+    belief: Belief
+    draws: np.random.Generator = field(compare=False)
+    belief_error: float = 0.0
+    duration_error: float = 0.0
+
+    @property
+    def sleep(self) -> SleepRule | None:
+        return SleepRule() if self.accounting is Accounting.SLEEP else None
+
+    @property
+    def shares(self) -> bool:
+        """Whether a job may ever join another; if not, nothing that a running job reports changes a plan."""
+        return self.settings.policy != EXCLUSIVE and self.settings.max_residents > 1
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes' names, which sort as their numbers do."""
+        width = len(str(self.nodes - 1))
+        return tuple(f"node-{number:0{width}d}" for number in range(self.nodes))
+
+
+def eaco_nodes(choices: Choices) -> Scenario:
+    """Return benchmark B1: the paper's cluster, every job on a whole node of eight V100.
+
+    :raises InvalidSettingError: if no load is given for a number of nodes that has no usual one.
+    """
+    nodes = 28 if choices.nodes is None else choices.nodes
+    _only("--gpus-per-node", choices.gpus_per_node, 8, "every job of eaco-nodes takes the 8 GPUs of a node")
+    load = choices.load or _usual("--load", nodes, {28: 1.3, 64: 0.55})
+    truth = PaperTruth()
+    drawn = eaco_nodes_jobs(truth.families, nodes, load, choices.seed, choices.jobs or EACO_NODES_JOBS)
+    settings = _settings(choices, max_residents=4)
+    return _scenario(
+        "eaco-nodes", choices, drawn, size=(nodes, 8), truth=truth, settings=settings, belief=Belief.KNOWN
+    )
+
+
+def gavel_gpus(choices: Choices) -> Scenario:
+    """Return benchmark B2: compute-bound jobs on single V100, nodes of four."""
+    gpus_per_node = 4 if choices.gpus_per_node is None else choices.gpus_per_node
+    nodes = 64 // gpus_per_node if choices.nodes is None else choices.nodes
+    gpus = nodes * gpus_per_node
+    count = choices.jobs or int(_usual("--jobs", gpus, {64: 2_000, 512: 10_000}))
+    truth = read_gavel_truth(
+        data_folder() / "gavel_throughputs" / "pairs.csv", gpus_per_node, choices.power_scale
+    )
+    drawn = gavel_jobs(truth.families, gpus, choices.load or 0.9, choices.seed, count)
+    # Two compute-bound jobs fill a GPU by any measure; whether that pays is left to energy and stretch.
+    settings = _settings(choices, max_residents=2, utilisation_limit_pct=200.0)
+    size = nodes, gpus_per_node
+    return _scenario(
+        "gavel-gpus", choices, drawn, size=size, truth=truth, settings=settings, belief=Belief.SOLO
+    )
+
+
+BENCHMARKS: Mapping[str, Callable[[Choices], Scenario]] = {
+    "eaco-nodes": eaco_nodes,
+    "gavel-gpus": gavel_gpus,
+}
+
+
+def from_trace(path: Path, choices: Choices) -> Scenario:
+    """Return the scenario of a trace of the user's own, on nodes with V100.
+
+    Families ``J1`` to ``J4`` are the measured ones; any other runs by the truth's assumptions for strangers.
+
+    :raises TraceError: if the file cannot be read, or a job is larger than a node.
+    """
+    trace = read_trace(path)
+    gpus_per_node = choices.gpus_per_node or 8
+    trace.check_fits(gpus_per_node, f"a node of {gpus_per_node} GPUs")
+    truth = PaperTruth(tuple(sorted({job.family for job in trace.jobs})))
+    drawn = Workload(trace.jobs, np.random.default_rng(choices.seed))
+    size = 1 if choices.nodes is None else choices.nodes, gpus_per_node
+    settings = _settings(choices, max_residents=4)
+    return _scenario(
+        path.name, choices, drawn, size=size, truth=truth, settings=settings, belief=Belief.KNOWN
+    )
+
+
+def _settings(choices: Choices, *, max_residents: int, utilisation_limit_pct: float = 100.0) -> PoolSettings:
+    settings = PoolSettings(
+        policy=choices.policy,
+        ordering=choices.order,
+        max_residents=choices.max_residents or max_residents,
+        utilisation_limit_pct=utilisation_limit_pct,
+        memory_margin_mib=0,
+    )
+    _check_names(settings)
+    return settings
+
+
+def _scenario(
+    benchmark: str,
+    choices: Choices,
+    workload: Workload,
+    *,
+    size: tuple[int, int],
+    truth: Truth,
+    settings: PoolSettings,
+    belief: Belief,
+) -> Scenario:
+    return Scenario(
+        benchmark=benchmark,
+        jobs=workload.jobs,
+        nodes=size[0],
+        gpus_per_node=size[1],
+        truth=truth,
+        settings=settings,
+        seed=choices.seed,
+        accounting=choices.accounting,
+        belief=choices.belief or belief,
+        draws=workload.draws,
+        belief_error=choices.belief_error,
+        duration_error=choices.duration_error,
+    )
+
+
+def told_work_s(scenario: Scenario) -> dict[str, float]:
+    """Return by job id the run time alone that the job tells: its own, or wrong by the duration error."""
+    sigma = scenario.duration_error
+    wrong = scenario.draws.standard_normal(len(scenario.jobs)) if sigma else [0.0] * len(scenario.jobs)
+    return {job.job_id: job.work_s * math.exp(sigma * z) for job, z in zip(scenario.jobs, wrong, strict=True)}
+
+
+def _check_names(settings: PoolSettings) -> None:
+    """Refuse a policy or an ordering that nobody offers before anything is simulated."""
+    for option, make in (
+        ("--policy", lambda: make_policy(settings)),
+        ("--order", lambda: make_ordering(settings.ordering)),
+    ):
+        try:
+            make()
+        except InvalidSettingError as error:
+            raise InvalidSettingError(option, error.problem) from error
+
+
+def _usual(option: str, size: int, usual: Mapping[int, float]) -> float:
+    if size not in usual:
+        sizes = " and ".join(map(str, usual))
+        raise InvalidSettingError(option, f"is needed, since only clusters of {sizes} have a usual one")
+    return usual[size]
+
+
+def _only(option: str, value: int | None, allowed: int, why: str) -> None:
+    if value not in {None, allowed}:
+        raise InvalidSettingError(option, f"{value} is not possible: {why}")
