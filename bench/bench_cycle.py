@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.gpu import Gpu, Node
@@ -44,8 +45,8 @@ def make_state(waiting: int, gpus: int, *, empty: bool, seed: int = 1) -> Cluste
     draw = random.Random(seed)  # noqa: S311  # a state to measure with, no secret
     nodes = {}
     for number in range(gpus // GPUS_PER_NODE):
-        state = _node(f"node{number:04d}")
-        nodes[state.node.name] = state
+        fresh = _node(f"node{number:04d}")
+        nodes[fresh.node.name] = fresh
     pool = PoolState(PoolSettings(), {"eaco": AirflowPool(None)})
     state = ClusterSnapshot(NOW_S - 9000, pool, nodes, (), _book(draw))
     if not empty:
@@ -158,7 +159,7 @@ def main(argv: list[str] | None = None) -> None:
     print("one admission cycle (policy eaco, ordering fifo)")  # noqa: T201  # the product of a benchmark
     for name, waiting, gpus, empty, aim in cases:
         times, launches, decisions = measure(
-            lambda w=waiting, g=gpus, e=empty: make_state(w, g, empty=e), max(3, rounds * 1000 // waiting)
+            partial(make_state, waiting, gpus, empty=empty), max(3, rounds * 1000 // waiting)
         )
         p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
         print(  # noqa: T201  # the product of a benchmark

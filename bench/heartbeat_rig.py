@@ -45,7 +45,7 @@ IDLE_SLEEP_S = 1.0
 
 def sync_dags(folder: Path) -> None:
     """Bring the DAG file's tasks into the database, as the DAG processor does."""
-    DagBundlesManager().sync_bundles_to_db()
+    DagBundlesManager().sync_bundles_to_db()  # type: ignore[no-untyped-call]  # Airflow's
     bag = BundleDagBag(folder / f"{DAG_ID}.py", bundle_path=folder, bundle_name="dags-folder")
     if bag.import_errors:
         raise RuntimeError(f"the benchmark's DAG cannot be read: {bag.import_errors}")
