@@ -211,7 +211,7 @@ class Lanes:
         if gpu is None or housekeeper is None:
             return
         view = gpu.services.ledger.view()
-        threshold_s = self._executor.conf.getint("scheduler", "scheduler_health_check_threshold")
+        threshold_s = int(self._executor.conf.get("scheduler", "scheduler_health_check_threshold") or 30)
         known = gpu.known_ids()
         with own_session() as session:
             living = task_instances.living_owners(
