@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -78,7 +79,7 @@ class Outcome:
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that at least ``share`` (above 0, to 1) of ``values`` do not exceed."""
     ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * share // 1).__int__() - 1)]
+    return ordered[math.ceil(len(ordered) * share) - 1]
 
 
 def figures_of(
