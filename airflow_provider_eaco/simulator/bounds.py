@@ -28,8 +28,12 @@ from airflow_provider_eaco.simulator.truth import Truth
 # none where the set cannot run. ``power_w`` has the host's share of these GPUs.
 PerformanceOf = Callable[[tuple[str, ...], int], Sequence[SetPerformance]]
 
-# Mean stretches at which the Pareto curve is drawn; denser where it bends.
-CURVE_STRETCHES = (1.0, 1.01, 1.02, 1.0323, 1.05, 1.0647, 1.08, 1.1, 1.15, 1.2, 1.25, 1.35, 1.5, 1.75, 2.0)
+# Mean stretches at which the Pareto curve is drawn; denser where it bends, since chords lie above the curve.
+CURVE_STRETCHES = (
+    *(1 + step / 200 for step in range(25)),
+    *(1.15 + step / 20 for step in range(7)),
+    *(1.5 + step / 4 for step in range(7)),
+)
 
 # Between family and number of GPUs in a class's name: below every printable character, so that classes of one
 # width are sorted as their families are.
