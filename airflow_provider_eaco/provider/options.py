@@ -32,7 +32,8 @@ OPTIONS: tuple[Option, ...] = (
         "Airflow pool that routes tasks to it; tasks of every other Airflow pool go to the first one. "
         "Settings: mode (off, observe, exclusive, share), nodes (list of shell patterns over node names),"
         " policy, ordering, spreading (pack, spread), max_residents, memory_margin_mib, "
-        "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, reject_after_s.",
+        "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, reject_after_s, "
+        "rules, ageing_s, reserve_after_s, fair_share, aligned, demand.",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_eaco.core.model.errors import InvalidRequestError, InvalidSettingError
-from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings, Spreading
+from airflow_provider_eaco.core.model.pool import (
+    DemandCurve,
+    FairShare,
+    PoolMode,
+    PoolSettings,
+    Spreading,
+    TeamSource,
+)
 from airflow_provider_eaco.core.model.units import parse_memory_mib
 from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
 
@@ -254,6 +261,54 @@ def _priority(option: str, value: object) -> int | None:
     return int(number)
 
 
+def _names(option: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise _error(option, f"{value!r} must be a list of names")
+    return tuple(value)
+
+
+def _flag(option: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _error(option, f"{value!r} must be true or false")
+    return value
+
+
+def _fair_share(option: str, value: object) -> FairShare:
+    if not isinstance(value, dict):
+        raise _error(option, f"{value!r} must be a JSON object")
+    _refuse_unknown(option, value, {"by", "half_life_s", "shares", "quotas_gpu_h", "borrowing"})
+    by = value.get("by", TeamSource.POOL)
+    if by not in tuple(TeamSource):
+        raise _error(f"{option}, by", f"{by!r} must be one of {', '.join(TeamSource)}")
+    return FairShare(
+        by=TeamSource(by),
+        half_life_s=_seconds(f"{option}, half_life_s", value.get("half_life_s", FairShare().half_life_s)),
+        shares=_by_team(f"{option}, shares", value.get("shares", {})),
+        quotas_gpu_h=_by_team(f"{option}, quotas_gpu_h", value.get("quotas_gpu_h", {})),
+        borrowing=_flag(f"{option}, borrowing", value.get("borrowing", True)),
+    )
+
+
+def _by_team(option: str, value: object) -> tuple[tuple[str, float], ...]:
+    if not isinstance(value, dict):
+        raise _error(option, f"{value!r} must be a JSON object: team -> number")
+    return tuple((team, _seconds(f"{option}, {team}", number)) for team, number in value.items())
+
+
+def _demand(option: str, value: object) -> tuple[DemandCurve, ...]:
+    if not isinstance(value, dict):
+        raise _error(
+            option, f"{value!r} must be a JSON object: node -> 24 numbers of GPUs, one an hour (UTC)"
+        )
+    curves = []
+    for node, hours in value.items():
+        if not isinstance(hours, list) or len(hours) != 24:
+            raise _error(f"{option}, {node}", f"{hours!r} must be a list of 24 numbers of GPUs")
+        gpus = tuple(_whole(f"{option}, {node}", number, least=0) for number in hours)
+        curves.append(DemandCurve(node, gpus))
+    return tuple(curves)
+
+
 _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "nodes": _patterns,
     "mode": _mode,
@@ -267,4 +322,10 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "trial_limit_s": _seconds,
     "estimate_error": _share,
     "reject_after_s": _reject_after,
+    "rules": _names,
+    "ageing_s": _seconds,
+    "reserve_after_s": _share,
+    "fair_share": _fair_share,
+    "aligned": _flag,
+    "demand": _demand,
 }
