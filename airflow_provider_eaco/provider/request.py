@@ -17,6 +17,7 @@ from typing import Any
 
 from airflow_provider_eaco.core.model.errors import InvalidRequestError
 from airflow_provider_eaco.core.model.job import MAX_GPUS, GpuRequest, Share
+from airflow_provider_eaco.core.model.profile import MAX_FAMILY_LENGTH
 from airflow_provider_eaco.core.model.units import format_memory_mib, parse_memory_mib, parse_seconds
 
 CONFIG_KEY = "eaco"
@@ -31,7 +32,6 @@ ARGUMENTS = (
     "deadline",
     "share",
 )
-MAX_FAMILY_LENGTH = 200
 
 _DIGEST_LENGTH = 8
 # What Airflow's serialisation leaves of an object that has no JSON form.

@@ -14,6 +14,9 @@ from typing import NamedTuple, NewType
 
 from airflow_provider_eaco.core.model.errors import InvalidProfileError
 
+# What the columns of every store hold.
+MAX_FAMILY_LENGTH = 200
+
 FamilySet = NewType("FamilySet", tuple[str, ...])
 
 

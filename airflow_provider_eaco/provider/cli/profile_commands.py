@@ -8,18 +8,18 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.data.profile_files import (
+    Profile,
+    profiles_in_order,
+    read_profiles,
+    write_profiles,
+)
 from airflow_provider_eaco.provider.cli.console import (
     CommandError,
     changing,
     print_line,
     print_rows,
     reading,
-)
-from airflow_provider_eaco.provider.cli.profile_files import (
-    Profile,
-    profiles_in_order,
-    read_profiles,
-    write_profiles,
 )
 from airflow_provider_eaco.provider.cli.profile_rows import profile_details, profile_rows
 from airflow_provider_eaco.provider.cli.rows import columns

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, SoloProfile
 from airflow_provider_eaco.core.model.units import format_memory_mib
-from airflow_provider_eaco.provider.cli.profile_files import Profile
+from airflow_provider_eaco.data.profile_files import Profile
 from airflow_provider_eaco.provider.shown import (
     UNKNOWN,
     shown_count,

@@ -12,9 +12,9 @@ from airflow.serialization.serialized_objects import BaseSerialization
 
 from airflow_provider_eaco.core.model.errors import InvalidRequestError
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
+from airflow_provider_eaco.core.model.profile import MAX_FAMILY_LENGTH
 from airflow_provider_eaco.provider.request import (
     ARGUMENTS,
-    MAX_FAMILY_LENGTH,
     gpu_request,
     gpu_request_from,
     has_request,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from airflow.cli.cli_config import ActionCommand, CLICommand
 
+from airflow_provider_eaco.data.profile_columns import COLUMNS
+from airflow_provider_eaco.data.profile_files import read_profiles
 from airflow_provider_eaco.provider.cli import get_eaco_cli_commands
-from airflow_provider_eaco.provider.cli.profile_columns import COLUMNS
-from airflow_provider_eaco.provider.cli.profile_files import read_profiles
 from airflow_provider_eaco.provider_info import get_provider_info
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "reference" / "cli.md"

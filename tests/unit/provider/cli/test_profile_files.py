@@ -17,8 +17,8 @@ from airflow_provider_eaco.core.model.profile import (
     SoloProfile,
     family_set,
 )
-from airflow_provider_eaco.provider.cli.profile_columns import join_parts, split_parts
-from airflow_provider_eaco.provider.cli.profile_files import (
+from airflow_provider_eaco.data.profile_columns import join_parts, split_parts
+from airflow_provider_eaco.data.profile_files import (
     MAX_SHOWN_PROBLEMS,
     Profile,
     ProfileFileError,

@@ -19,7 +19,7 @@ from airflow_provider_eaco.core.model.profile import (
     SoloProfile,
     family_set,
 )
-from airflow_provider_eaco.provider.cli.profile_columns import (
+from airflow_provider_eaco.data.profile_columns import (
     COLUMN_NAMES,
     COLUMNS,
     SET_ONLY,

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from airflow_provider_eaco.core.model.job import MAX_GPUS
-from airflow_provider_eaco.core.model.profile import PowerScope
-from airflow_provider_eaco.provider.request import MAX_FAMILY_LENGTH
+from airflow_provider_eaco.core.model.profile import MAX_FAMILY_LENGTH, PowerScope
 
 SEPARATOR = ";"
 
