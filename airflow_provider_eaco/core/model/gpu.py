@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property, lru_cache
 
 
 class GpuHealth(StrEnum):
@@ -33,6 +35,37 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuGroup:
+    """The GPUs of one model and memory size on a node; ``sound`` ones are healthy and nobody else's.
+
+    ``foreign_mib`` is the most memory that somebody else holds on one of them.
+    """
+
+    model: str
+    usable_mib: int | None
+    total: int
+    sound: int
+    unhealthy: tuple[str, ...] = ()
+    foreign_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hardware:
+    """The part of a node that no launch changes: what it could offer, were all its GPUs free.
+
+    Nodes that are alike in it share one object, so that it is compared and looked up by identity.
+    """
+
+    groups: tuple[GpuGroup, ...]
+    time_scale: float
+    available: bool
+    draining: bool
+
+
+_shared_hardware = lru_cache(maxsize=4096)(Hardware)
+
+
+@dataclass(frozen=True)
 class Node:
     """One machine with GPUs.
 
@@ -47,6 +80,30 @@ class Node:
     available: bool = True
     last_report_s: float | None = None
     time_scale: float = 1.0
+
+    @cached_property
+    def hardware(self) -> Hardware:
+        """What it offers where nobody else uses its GPUs."""
+        return self.hardware_beside({})
+
+    def hardware_beside(self, foreign_mib: Mapping[str, int]) -> Hardware:
+        """Return what it offers beside somebody else, who holds that much on the GPUs with these UUIDs."""
+        by_size: dict[tuple[str, int | None], list[Gpu]] = {}
+        for gpu in self.gpus:
+            by_size.setdefault((gpu.model, gpu.memory_usable_mib), []).append(gpu)
+        groups = [
+            GpuGroup(
+                model,
+                usable_mib,
+                len(gpus),
+                sum(gpu.health is GpuHealth.HEALTHY and gpu.uuid not in foreign_mib for gpu in gpus),
+                tuple(sorted(gpu.uuid for gpu in gpus if gpu.health is not GpuHealth.HEALTHY)),
+                max(foreign_mib.get(gpu.uuid, 0) for gpu in gpus),
+            )
+            for (model, usable_mib), gpus in by_size.items()
+        ]
+        groups.sort(key=lambda group: (group.model, group.usable_mib or 0))
+        return _shared_hardware(tuple(groups), self.time_scale, self.available, self.draining)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 MAX_GPUS = 16
 
@@ -65,7 +66,7 @@ class OrderKey:
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """One training run. ``queued_s`` is the instant it was first queued and never moves.
 
@@ -96,7 +97,7 @@ class Job:
         deadline_s = self.request.deadline_s
         return None if deadline_s is None else self.queued_s + deadline_s
 
-    @property
+    @cached_property
     def kind(self) -> JobKind:
         """What the admission decision depends on; jobs of one kind share one evaluation per cycle.
 
@@ -117,9 +118,9 @@ class Job:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobKind:
-    """The part of a job that an admission decision may look at."""
+    """The part of a job that an admission decision may look at. Its hash is taken once, like a text's."""
 
     request: GpuRequest
     pool: str
@@ -128,3 +129,14 @@ class JobKind:
     progress: Progress
     deadline_at_s: float | None
     priority: int
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.request, self.progress, self.pool, self.priority, self.deadline_at_s))
+
+    def __getstate__(self) -> dict[str, object]:
+        # Texts have other hashes in another process.
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}

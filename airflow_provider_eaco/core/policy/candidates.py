@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.decision import Reason, SetPrediction
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
-from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
 from airflow_provider_eaco.core.policy import filters
-from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind, memory_peak_mib
+from airflow_provider_eaco.core.policy.facts import memory_peak_mib
 from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
-from airflow_provider_eaco.core.policy.places import Cluster, GroupOrder, HeldSet, SetGroup, Site
+from airflow_provider_eaco.core.policy.groups import GroupOrder, HeldSet, Meeting, SetGroup
+from airflow_provider_eaco.core.policy.places import Cluster, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,152 +38,95 @@ class Candidate:
     """A set that the shape may join, if the job's own limits allow."""
 
     held: HeldSet
-    kind: SetKind
-    model_rank: int
-    present_pct: float
-    prediction: SetPrediction
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """A family may join sets of a kind; ``untried`` stands against it where no trial can be undone."""
-
-    prediction: SetPrediction
-    solo: SoloProfile
-    untried: Obstacle | None
-
-
-class Meetings:
-    """What comes of a family and a kind of set, whatever the room there and the limits of those concerned.
-
-    It depends on profiles and settings alone, so it outlives the cycle for as long as these stay the same.
-    """
-
-    def __init__(self, facts: CycleFacts) -> None:
-        self._facts = facts
-        self._known: dict[tuple[str, bool, SetKind], Meeting | Obstacle] = {}
-
-    def of(self, family: str, insists: bool, kind: SetKind) -> Meeting | Obstacle:
-        """Return the meeting, or the obstacle: full, not predictable, too busy, or no gain in energy."""
-        key = family, insists, kind
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._meet(family, insists, kind)
-        return known
-
-    def _meet(self, family: str, insists: bool, kind: SetKind) -> Meeting | Obstacle:
-        facts = self._facts
-        full = filters.resident_limit(kind, facts.settings)
-        if full is not None:
-            return full
-        solo = facts.book.fresh_solo_of(family, kind.model, kind.gpus)
-        members = family_set((*kind.families, family))
-        prediction = None if solo is None else facts.predict(members, kind.model, kind.gpus)
-        if solo is None or prediction is None:
-            return filters.profile_missing(family, kind, facts)
-        obstacle = filters.utilisation(family, kind, prediction, facts.settings)
-        if obstacle is None and not insists:
-            obstacle = filters.energy_gain(kind, solo, prediction, facts)
-        if obstacle is not None:
-            return obstacle
-        tried = prediction.measured or solo.checkpoints
-        return Meeting(prediction, solo, None if tried else filters.profile_missing(family, kind, facts))
-
-
-@dataclass(slots=True)
-class _Promise:
-    """A group whose kind takes the shape, and the first of its sets that does so too, else why none does."""
-
     group: SetGroup
-    prediction: SetPrediction
     model_rank: int
-    needed_mib: int | None
-    version: int = -1
-    first: Candidate | None = None
-    obstacles: tuple[Obstacle, ...] = ()
+    prediction: SetPrediction
 
 
 class Offers:
-    """The sets that take jobs of one shape, kept up to date group by group."""
+    """The sets that take jobs of one shape; after a change only the groups that it touched are asked anew."""
 
-    def __init__(self, shape: Shape, site: Site, cluster: Cluster, meetings: Meetings) -> None:
+    def __init__(self, shape: Shape, site: Site, cluster: Cluster) -> None:
         self.shape = shape
-        self._meetings = meetings
         self._site = site
         self._cluster = cluster
-        self._facts: CycleFacts = cluster.facts
-        self._met = 0
-        self._promises: list[_Promise] = []
-        self._against_kinds: list[tuple[SetGroup, Obstacle]] = []
+        self._seen = 0
+        self._takers: dict[SetGroup, Candidate] = {}
+        self._against: dict[SetGroup, Sequence[Obstacle]] = {}
+        self._candidates: Sequence[Candidate] | None = None
+        self._obstacles: dict[Reason, Obstacle] | None = None
+        for group in cluster.groups(shape.needs.gpus):
+            self._ask(group)
+        self._seen = len(cluster.touched(shape.needs.gpus))
 
-    def candidates(self) -> Iterator[Candidate]:
+    def begin(self) -> None:
+        """Begin a cycle that the cluster has begun."""
+        self._seen = 0
+
+    def sync(self) -> None:
+        """Follow the cluster."""
+        touched = self._cluster.touched(self.shape.needs.gpus)
+        if self._seen != len(touched):
+            for group in dict.fromkeys(touched[self._seen :]):
+                self._ask(group)
+            self._seen = len(touched)
+
+    def candidates(self) -> Sequence[Candidate]:
         """Return for each kind of set the first that takes the shape, busiest kind first."""
-        self._meet_new_groups()
-        for promise in self._promises:
-            if promise.version != promise.group.version:
-                self._ask(promise)
-            if promise.first is not None:
-                yield promise.first
+        if self._candidates is None:
+            self._candidates = sorted(self._takers.values(), key=_order_of_candidate)
+        return self._candidates
 
     def obstacles(self) -> dict[Reason, Obstacle]:
         """Return for each reason that keeps the shape from a set the nearest case.
 
         That sets are full is a reason only where all are.
         """
-        takers = any(True for _ in self.candidates())
-        against_sets = [obstacle for promise in self._promises for obstacle in promise.obstacles]
-        against_kinds = [obstacle for group, obstacle in self._against_kinds if group.sets]
-        best = filters.nearest([*against_kinds, *against_sets])
-        if takers or len(best) > 1 or not self._cluster.all_open(self.shape.needs.gpus):
-            best.pop(Reason.RESIDENT_LIMIT, None)
+        if self._obstacles is None:
+            self._obstacles = filters.nearest(
+                obstacle for against in self._against.values() for obstacle in against
+            )
+        best = self._obstacles
+        if Reason.RESIDENT_LIMIT in best and (
+            self._takers or len(best) > 1 or not self._cluster.all_open(self.shape.needs.gpus)
+        ):
+            best = {
+                reason: obstacle for reason, obstacle in best.items() if reason is not Reason.RESIDENT_LIMIT
+            }
         return best
 
-    def _meet_new_groups(self) -> None:
-        groups = self._cluster.groups(self.shape.needs.gpus)
-        if len(groups) == self._met:
-            return
-        for group in groups[self._met :]:
-            met = self._meet(group)
-            if isinstance(met, _Promise):
-                insort(self._promises, met, key=_order_of_promise)
-            elif met is not None:
-                self._against_kinds.append((group, met))
-        self._met = len(groups)
-
-    def _meet(self, group: SetGroup) -> _Promise | Obstacle | None:
-        """Return whether the kind of set takes the shape, or what stands in the way; ``None``: wrong GPUs."""
-        shape = self.shape
-        rank = self._site.rank(group.kind.model)
-        if rank is None:
-            return None
-        met = self._meetings.of(shape.family, shape.insists, group.kind)
-        if isinstance(met, Obstacle):
-            return met
-        if met.untried is not None and not shape.may_try:
-            return met.untried
-        peak_mib = memory_peak_mib(shape.needs.gpu_memory_mib, met.solo)
-        needed_mib = None if peak_mib is None else peak_mib + self._facts.settings.memory_margin_mib
-        return _Promise(group, met.prediction, rank, needed_mib)
-
-    def _ask(self, promise: _Promise) -> None:
+    def _ask(self, group: SetGroup) -> None:
         """Ask the group's sets in order, until one has the room and residents that bear it."""
-        group, prediction = promise.group, promise.prediction
-        promise.version, promise.first, promise.obstacles = group.version, None, ()
-        found: list[Obstacle] = []
-        for held in group.sets:
-            obstacle = (
-                filters.host_memory(self.shape.needs, held.facts.placement.node, held.host_free_mib)
-                or filters.memory(promise.needed_mib, held.facts)
-                or filters.resident_limits(held.facts, prediction)
-            )
+        self._candidates = self._obstacles = None
+        self._takers.pop(group, None)
+        self._against.pop(group, None)
+        rank = self._site.rank(group.kind.model)
+        if rank is None or not group.sets:
+            return
+        met = group.meeting(self.shape.family, insists=self.shape.insists)
+        if isinstance(met, Obstacle):
+            self._against[group] = (met,)
+        elif met.untried is not None and not self.shape.may_try:
+            self._against[group] = (met.untried,)
+        else:
+            self._ask_sets(group, met, rank)
+
+    def _ask_sets(self, group: SetGroup, met: Meeting, rank: int) -> None:
+        needs, settings = self.shape.needs, self._cluster.facts.settings
+        peak_mib = memory_peak_mib(needs.gpu_memory_mib, met.solo)
+        needed_mib = None if peak_mib is None else peak_mib + settings.memory_margin_mib
+        willing = group.willing(self.shape.family, met.prediction)
+        against = [] if willing.at_risk is None else [willing.at_risk]
+        for held in willing.sets:
+            obstacle = filters.host_memory(
+                needs, held.facts.placement.node, held.host_free_mib
+            ) or filters.memory(needed_mib, held.facts)
             if obstacle is None:
-                promise.first = Candidate(
-                    held, group.kind, promise.model_rank, group.utilisation_pct, prediction
-                )
+                self._takers[group] = Candidate(held, group, rank, met.prediction)
                 return
-            found.append(obstacle)
-        promise.obstacles = tuple(filters.nearest(found).values())
+            against.append(obstacle)
+        self._against[group] = against
 
 
-def _order_of_promise(promise: _Promise) -> GroupOrder:
-    return promise.group.order
+def _order_of_candidate(candidate: Candidate) -> GroupOrder:
+    return candidate.group.order

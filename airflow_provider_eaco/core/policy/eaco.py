@@ -21,7 +21,7 @@ from airflow_provider_eaco.core.model.pool import PoolSettings, Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.base import Review
-from airflow_provider_eaco.core.policy.candidates import Candidate, Meetings, Offers, Shape
+from airflow_provider_eaco.core.policy.candidates import Candidate, Offers, Shape
 from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.places import Cluster, FreePlace, Site
@@ -81,9 +81,9 @@ class EacoPolicy:
         return review_set(held, snapshot)
 
     def _view_of(self, snapshot: ClusterSnapshot) -> _View:
-        if self._view is None or not self._view.facts.hold_for(snapshot):
-            self._view = _View.of(snapshot, self._view)
-        self._view.cluster.sync(snapshot.nodes)
+        if self._view is None or not self._view.facts.believe_as(snapshot):
+            self._view = _View(snapshot)
+        self._view.follow(snapshot)
         return self._view
 
     def _busiest_set(
@@ -96,7 +96,11 @@ class EacoPolicy:
         for candidate in offers.candidates():
             if best is not None and candidate.model_rank >= best.model_rank:
                 continue
-            scope = candidate.kind.model, candidate.kind.time_scale, candidate.prediction.undone > 0
+            scope = (
+                candidate.group.kind.model,
+                candidate.group.kind.time_scale,
+                candidate.prediction.undone > 0,
+            )
             if scope not in tolerances:
                 tolerances[scope] = filters.own_tolerance(kind, *scope, facts)
             bears = tolerances[scope]
@@ -117,12 +121,13 @@ class EacoPolicy:
         return self._settings.spreading is Spreading.PACK
 
     def _admit_to_set(self, joined: Candidate) -> AdmissionDecision:
+        present_pct = joined.group.utilisation_pct
         return AdmissionDecision(
             Verdict.ADMIT,
             placement=joined.held.facts.placement,
             co_residents=joined.held.facts.job_ids,
             prediction=joined.prediction,
-            choice=f"{self._settings.spreading}: the busiest set that fits ({joined.present_pct:.0f} %)",
+            choice=f"{self._settings.spreading}: the busiest set that fits ({present_pct:.0f} %)",
         )
 
     def _admit_alone(self, free: FreePlace) -> AdmissionDecision:
@@ -132,36 +137,53 @@ class EacoPolicy:
 
 
 class _View:
-    """What a policy has derived in a cycle; it follows the cycle's snapshots and holds no decision."""
+    """What a policy has derived from snapshots with the same settings and profiles; it holds no decision.
 
-    def __init__(self, facts: CycleFacts, meetings: Meetings) -> None:
-        self.facts = facts
-        self.cluster = Cluster(facts)
-        self.meetings = meetings
+    It follows the snapshots, and what nobody asked for in a cycle is dropped when the next one begins.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.facts = CycleFacts(snapshot)
+        self.cluster = Cluster(self.facts)
         self._sites: dict[Needs, Site] = {}
         self._offers: dict[Shape, Offers] = {}
+        self._asked: set[Needs | Shape] = set()
 
-    @classmethod
-    def of(cls, snapshot: ClusterSnapshot, before: _View | None) -> _View:
-        """Begin a cycle; what only profiles and settings decide is taken over while these are the same."""
-        if before is None:
-            facts = CycleFacts(snapshot)
-            return cls(facts, Meetings(facts))
-        facts = CycleFacts(snapshot, before.facts)
-        return cls(facts, before.meetings if facts.believes_as(before.facts) else Meetings(facts))
+    def follow(self, snapshot: ClusterSnapshot) -> None:
+        """Be about this snapshot; another instant or other readings begin another cycle."""
+        facts = self.facts
+        if facts.now_s != snapshot.now_s or facts.readings is not snapshot.readings:
+            self._begin(snapshot)
+        self.cluster.sync(snapshot.nodes)
 
     def site(self, needs: Needs) -> Site:
         site = self._sites.get(needs)
         if site is None:
             site = self._sites[needs] = Site(needs, self.cluster)
+        self._asked.add(needs)
         site.sync()
         return site
 
     def offers(self, shape: Shape, site: Site) -> Offers:
         offers = self._offers.get(shape)
         if offers is None:
-            offers = self._offers[shape] = Offers(shape, site, self.cluster, self.meetings)
+            offers = self._offers[shape] = Offers(shape, site, self.cluster)
+        self._asked.add(shape)
+        offers.sync()
         return offers
+
+    def _begin(self, snapshot: ClusterSnapshot) -> None:
+        self._sites = {needs: site for needs, site in self._sites.items() if needs in self._asked}
+        self._offers = {shape: offers for shape, offers in self._offers.items() if shape in self._asked}
+        self._asked.clear()
+        followers: list[Site | Offers] = [*self._sites.values(), *self._offers.values()]
+        for follower in followers:
+            follower.sync()
+        read_anew = self.facts.readings != snapshot.readings
+        self.facts.move_to(snapshot)
+        self.cluster.begin(read_anew=read_anew)
+        for follower in followers:
+            follower.begin()
 
 
 def _no_free_gpus(site: Site, kept: int, sharing: str) -> Finding:

@@ -1,8 +1,4 @@
-"""What a newcomer has to know of nodes and held sets, derived once a cycle.
-
-Snapshots share structure: a launch replaces one node's state and leaves all others the same objects. So what
-is derived here is kept by the identity of what it was derived from.
-"""
+"""What a newcomer has to know of nodes and held sets."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from airflow_provider_eaco.core.energy.outlook import (
     units_total_of,
 )
 from airflow_provider_eaco.core.model.decision import SetPrediction
-from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Hardware, Node
 from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings
@@ -29,39 +25,27 @@ from airflow_provider_eaco.core.policy.trial import resident_profile, resident_u
 
 
 @dataclass(frozen=True, slots=True)
-class GpuGroup:
-    """The GPUs of one model and memory size on a node; ``sound`` ones are healthy and nobody else's."""
-
-    model: str
-    usable_mib: int | None
-    total: int
-    sound: int
-    unhealthy: tuple[str, ...] = ()
-    foreign_mib: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Hardware:
-    """The part of a node that no launch changes; one object for all nodes that are alike in it."""
-
-    groups: tuple[GpuGroup, ...]
-    time_scale: float
-    available: bool
-    draining: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The largest slowdown that one resident bears.
+    """How much slowdown one resident bears.
 
-    ``slowdown`` credits what the run has saved so far, ``None`` when it cannot be told; ``plain`` is the bare
-    stretch limit, which counts for a set that was undone before.
+    ``stretch`` credits what the run has saved so far; ``plain`` is the bare stretch limit, which counts for a
+    set that was undone before. ``left_s`` device seconds are to be done by the deadline.
     """
 
     family: str
     who: str
-    slowdown: float | None
+    stretch: float
     plain: float
+    deadline_at_s: float | None
+    left_s: float | None
+    time_scale: float
+
+    def slowdown(self, now_s: float, *, undone: bool) -> float | None:
+        """Return the largest that it bears from now on, ``None`` when that cannot be told."""
+        until = slowdown_within_deadline(self.left_s, self.deadline_at_s, now_s, self.time_scale)
+        if until is None:
+            return None
+        return min(self.stretch, until, self.plain) if undone else min(self.stretch, until)
 
 
 class SetKind(NamedTuple):
@@ -88,87 +72,55 @@ class SetFacts:
     free_mib: int | None
     tolerances: tuple[Tolerance, ...]
 
+    @property
+    def dated(self) -> bool:
+        """Whether what its residents bear changes as time goes by."""
+        return any(tolerance.deadline_at_s is not None for tolerance in self.tolerances)
+
 
 class CycleFacts:
     """Facts under one instant, one book of profiles, one set of readings and one pool's settings."""
 
-    def __init__(self, snapshot: ClusterSnapshot, before: CycleFacts | None = None) -> None:
-        """Begin with nothing known, or with the predictions of ``before`` where the beliefs are the same."""
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.settings: PoolSettings = snapshot.pool.settings
-        self.now_s = snapshot.now_s
         self.book: ProfileBook = snapshot.profiles
+        self._predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
+        self.move_to(snapshot)
+
+    def move_to(self, snapshot: ClusterSnapshot) -> None:
+        """Be about the instant and the readings of another snapshot with the same settings and profiles."""
+        self.now_s = snapshot.now_s
         self.readings: Mapping[str, GpuReading] = snapshot.readings
-        self._hardware: dict[int, tuple[Node, Hardware]] = {}
-        self._built: dict[tuple[object, ...], Hardware] = {}
-        self._sets: dict[int, tuple[GpuSet, SetFacts]] = {}
-        self.predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
-        if before is not None and self.believes_as(before):
-            self.predictions = before.predictions
+        # What somebody else holds, beyond the margin (which is there for it).
+        held_mib = {uuid: reading.foreign_memory_mib or 0 for uuid, reading in self.readings.items()}
+        margin_mib = self.settings.memory_margin_mib
+        self._foreign_mib = {uuid: mib for uuid, mib in held_mib.items() if mib > margin_mib}
 
-    def hold_for(self, snapshot: ClusterSnapshot) -> bool:
-        """Tell whether these facts are also those of ``snapshot``."""
-        return (
-            self.now_s == snapshot.now_s
-            and self.settings is snapshot.pool.settings
-            and self.book is snapshot.profiles
-            and self.readings is snapshot.readings
-        )
-
-    def believes_as(self, other: CycleFacts) -> bool:
-        """Tell whether both predict alike: same profiles, same settings."""
-        return self.settings is other.settings and self.book is other.book
+    def believe_as(self, snapshot: ClusterSnapshot) -> bool:
+        """Tell whether the snapshot has the same settings and profiles."""
+        return self.book is snapshot.profiles and self.settings == snapshot.pool.settings
 
     def predict(self, families: FamilySet, gpu_model: str, gpu_count: int) -> SetPrediction | None:
         key = (families, gpu_model, gpu_count)
-        if key not in self.predictions:
-            self.predictions[key] = predict(
+        if key not in self._predictions:
+            self._predictions[key] = predict(
                 families, gpu_model, gpu_count, self.book, self.settings.estimate_error
             )
-        return self.predictions[key]
+        return self._predictions[key]
 
     def is_sound(self, gpu: Gpu) -> bool:
         """Tell whether new work may start there: healthy, and nobody else's."""
-        return gpu.health is GpuHealth.HEALTHY and not self._foreign_mib(gpu)
+        return gpu.health is GpuHealth.HEALTHY and gpu.uuid not in self._foreign_mib
 
     def hardware(self, node: Node) -> Hardware:
-        known = self._hardware.get(id(node))
-        if known is None:
-            # The node is kept with its facts, so that its id stays its own; so are the sets below.
-            known = self._hardware[id(node)] = (node, self._hardware_of(node))
-        return known[1]
+        """Return what the node offers beside those who are not ours."""
+        foreign_mib = self._foreign_mib
+        if foreign_mib and any(gpu.uuid in foreign_mib for gpu in node.gpus):
+            return node.hardware_beside(foreign_mib)
+        return node.hardware
 
     def held(self, held: GpuSet, node: Node) -> SetFacts:
-        known = self._sets.get(id(held))
-        if known is None:
-            known = self._sets[id(held)] = (held, self._set_facts(held, node))
-        return known[1]
-
-    def _hardware_of(self, node: Node) -> Hardware:
-        by_size: dict[tuple[str, int | None], list[Gpu]] = {}
-        for gpu in node.gpus:
-            by_size.setdefault((gpu.model, gpu.memory_usable_mib), []).append(gpu)
-        groups = [
-            GpuGroup(
-                model,
-                usable_mib,
-                len(gpus),
-                sum(self.is_sound(gpu) for gpu in gpus),
-                tuple(sorted(gpu.uuid for gpu in gpus if gpu.health is not GpuHealth.HEALTHY)),
-                max(self._foreign_mib(gpu) for gpu in gpus),
-            )
-            for (model, usable_mib), gpus in by_size.items()
-        ]
-        groups.sort(key=lambda group: (group.model, group.usable_mib or 0))
-        parts = tuple(groups), node.time_scale, node.available, node.draining
-        return self._built.setdefault(parts, Hardware(*parts))
-
-    def _foreign_mib(self, gpu: Gpu) -> int:
-        """Return the memory that somebody else holds there, 0 up to the margin (which is there for it)."""
-        reading = self.readings.get(gpu.uuid)
-        held_mib = 0 if reading is None else reading.foreign_memory_mib or 0
-        return held_mib if held_mib > self.settings.memory_margin_mib else 0
-
-    def _set_facts(self, held: GpuSet, node: Node) -> SetFacts:
+        """Return the set as a newcomer meets it; nothing of it depends on the instant."""
         usable = [gpu.memory_usable_mib for gpu in held.gpus]
         known_usable = [amount for amount in usable if amount is not None]
         usable_mib = min(known_usable) if len(known_usable) == len(usable) else None
@@ -215,14 +167,16 @@ class CycleFacts:
         plain = math.inf if request.max_stretch is None else request.max_stretch
         solo = resident_profile(resident, held, self.book)
         unit_s = resident_unit_s(resident, solo)
-        left = units_left(progress, solo)
-        stretch = slowdown_within_stretch(
-            progress, units_total_of(progress, solo), unit_s, request.max_stretch
+        total, left = units_total_of(progress, solo), units_left(progress, solo)
+        return Tolerance(
+            request.family,
+            resident.job.label,
+            slowdown_within_stretch(progress, total, unit_s, request.max_stretch),
+            plain,
+            resident.job.deadline_at_s,
+            None if left is None or unit_s is None else left * unit_s,
+            time_scale,
         )
-        left_s = None if left is None or unit_s is None else left * unit_s
-        until = slowdown_within_deadline(left_s, resident.job.deadline_at_s, self.now_s, time_scale)
-        bears = None if until is None else min(stretch, until)
-        return Tolerance(request.family, resident.job.label, bears, plain)
 
 
 def is_exclusive(job: Job, settings: PoolSettings) -> bool:

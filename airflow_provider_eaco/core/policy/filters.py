@@ -17,12 +17,13 @@ from airflow_provider_eaco.core.energy.outlook import (
     units_total_of,
 )
 from airflow_provider_eaco.core.model.decision import Finding, Reason, SetPrediction
+from airflow_provider_eaco.core.model.gpu import GpuGroup, Hardware
 from airflow_provider_eaco.core.model.job import GpuRequest, JobKind
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
 from airflow_provider_eaco.core.model.units import format_memory_mib
-from airflow_provider_eaco.core.policy.facts import CycleFacts, GpuGroup, Hardware, SetFacts, SetKind
+from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, SetKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,16 @@ class Obstacle:
 
     reason: Reason
     distance: float
-    where: str
+    where: tuple[str, ...]
     numbers: dict[str, object] = field(compare=False)
 
     @property
     def finding(self) -> Finding:
         return Finding(self.reason, self.numbers)
+
+    def nearness(self) -> tuple[float, tuple[str, ...]]:
+        """Return what ranks obstacles with one reason, the nearest to fitting first."""
+        return self.distance, self.where
 
 
 def nearest(obstacles: Iterable[Obstacle]) -> dict[Reason, Obstacle]:
@@ -44,7 +49,7 @@ def nearest(obstacles: Iterable[Obstacle]) -> dict[Reason, Obstacle]:
     best: dict[Reason, Obstacle] = {}
     for obstacle in obstacles:
         present = best.get(obstacle.reason)
-        if present is None or (obstacle.distance, obstacle.where) < (present.distance, present.where):
+        if present is None or obstacle.nearness() < present.nearness():
             best[obstacle.reason] = obstacle
     return best
 
@@ -134,19 +139,19 @@ def node_trouble(
 ) -> list[Obstacle]:
     """Require a node that is up, takes new work, and has enough sound GPUs that nobody else uses."""
     if not built.available:
-        return [Obstacle(Reason.NO_WORKER, 0, name, {})]
+        return [Obstacle(Reason.NO_WORKER, 0, (name,), {})]
     if built.draining:
-        return [Obstacle(Reason.DRAINING, 0, name, {"nodes": name})]
+        return [Obstacle(Reason.DRAINING, 0, (name,), {"nodes": name})]
     if any(sum(group.sound for group in groups) >= needs.gpus for groups in fitting.values()):
         return []
     found = []
     for group in (group for groups in fitting.values() for group in groups):
         if group.unhealthy:
             names = ", ".join(group.unhealthy)
-            found.append(Obstacle(Reason.GPU_UNHEALTHY, len(group.unhealthy), name, {"gpus": names}))
+            found.append(Obstacle(Reason.GPU_UNHEALTHY, len(group.unhealthy), (name,), {"gpus": names}))
         if group.foreign_mib:
             foreign: dict[str, object] = {"foreign_mib": group.foreign_mib}
-            found.append(Obstacle(Reason.FOREIGN_USE, group.foreign_mib, name, foreign))
+            found.append(Obstacle(Reason.FOREIGN_USE, group.foreign_mib, (name,), foreign))
     return found
 
 
@@ -171,7 +176,7 @@ def host_memory(needs: Needs, name: str, free_mib: int | None) -> Obstacle | Non
         return None
     distance = math.inf if free_mib is None else wanted_mib - free_mib
     shown = None if free_mib is None else max(0, free_mib)
-    return Obstacle(Reason.HOST_MEMORY, distance, name, {"wanted_mib": wanted_mib, "free_mib": shown})
+    return Obstacle(Reason.HOST_MEMORY, distance, (name,), {"wanted_mib": wanted_mib, "free_mib": shown})
 
 
 def no_worker(snapshot: ClusterSnapshot) -> Finding | None:
@@ -214,21 +219,23 @@ def memory(needed_mib: int | None, held: SetFacts) -> Obstacle | None:
         "free_mib": shown,
         "usable_mib": held.usable_mib,
     }
-    return Obstacle(Reason.MEMORY_WOULD_OVERFLOW, distance, held.placement.node, numbers)
+    return Obstacle(Reason.MEMORY_WOULD_OVERFLOW, distance, _where(held), numbers)
 
 
-def resident_limits(held: SetFacts, prediction: SetPrediction) -> Obstacle | None:
+def resident_limits(held: SetFacts, prediction: SetPrediction, now_s: float) -> Obstacle | None:
     """Require that every resident keeps its limits; one of which that cannot be told is not risked."""
     for tolerance in held.tolerances:
         predicted = prediction.slowdowns[tolerance.family]
-        bears = tolerance.slowdown
-        if bears is not None and prediction.undone:
-            bears = min(bears, tolerance.plain)
+        bears = tolerance.slowdown(now_s, undone=prediction.undone > 0)
         if bears is None or predicted > bears:
             numbers: dict[str, object] = {"who": tolerance.who, "predicted": predicted, "limit": bears}
             distance = math.inf if bears is None else predicted - bears
-            return Obstacle(Reason.RESIDENT_DEADLINE_AT_RISK, distance, held.placement.node, numbers)
+            return Obstacle(Reason.RESIDENT_DEADLINE_AT_RISK, distance, _where(held), numbers)
     return None
+
+
+def _where(held: SetFacts) -> tuple[str, ...]:
+    return held.placement.node, *held.placement.gpu_uuids
 
 
 # --- all held sets of one kind -----------------------------------------------------------------------------
@@ -238,7 +245,7 @@ def resident_limit(kind: SetKind, settings: PoolSettings) -> Obstacle | None:
     """Require room for one more resident."""
     if len(kind.families) < settings.max_residents:
         return None
-    return Obstacle(Reason.RESIDENT_LIMIT, 0, "", {"limit": settings.max_residents})
+    return Obstacle(Reason.RESIDENT_LIMIT, 0, (), {"limit": settings.max_residents})
 
 
 def profile_missing(family: str, kind: SetKind, facts: CycleFacts) -> Obstacle:
@@ -251,7 +258,7 @@ def profile_missing(family: str, kind: SetKind, facts: CycleFacts) -> Obstacle:
     ]
     shown = ", ".join(unknown) if unknown else f"the set {' + '.join(members)}"
     numbers: dict[str, object] = {"family": shown, "gpu_model": kind.model}
-    return Obstacle(Reason.PROFILE_MISSING, len(unknown), shown, numbers)
+    return Obstacle(Reason.PROFILE_MISSING, len(unknown), (shown,), numbers)
 
 
 def utilisation(
@@ -266,7 +273,7 @@ def utilisation(
     return Obstacle(
         Reason.INTERFERENCE_TOO_HIGH,
         math.inf if busy_pct is None else slowdown,
-        f"{kind.model} {' '.join(kind.families)}",
+        (kind.model, *kind.families),
         {"predicted": slowdown, "limit": limit, "utilisation_pct": busy_pct},
     )
 
@@ -279,7 +286,7 @@ def energy_gain(
     energy = None if before is None else join_energy(solo, kind.families, before, prediction)
     if energy is not None and energy.saves:
         return None
-    where = f"{kind.model} {' '.join(kind.families)}"
+    where = (kind.model, *kind.families)
     if energy is None:
         return Obstacle(Reason.NO_ENERGY_GAIN, math.inf, where, {"shared_j": None, "alone_j": None})
     numbers: dict[str, object] = {"shared_j": energy.shared_j, "alone_j": energy.alone_j}

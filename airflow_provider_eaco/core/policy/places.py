@@ -1,7 +1,8 @@
 """Places: the cluster as it stands in the middle of a cycle, arranged for those who look for GPUs.
 
 :class:`Cluster` arranges the held sets, :class:`Site` the free GPUs for jobs with equal needs. Both follow
-the snapshots of a cycle node by node: what has not changed is recognised as the same object.
+snapshots node by node, within a cycle and from one cycle to the next: what has not changed is recognised as
+the same object.
 """
 
 from __future__ import annotations
@@ -9,78 +10,78 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 
-from airflow_provider_eaco.core.model.gpu import Node
+from airflow_provider_eaco.core.model.gpu import GpuGroup, Hardware, Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.pool import Spreading
 from airflow_provider_eaco.core.model.snapshot import NodeState
 from airflow_provider_eaco.core.policy import filters
-from airflow_provider_eaco.core.policy.facts import CycleFacts, GpuGroup, Hardware, SetFacts, SetKind
+from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind
 from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
+from airflow_provider_eaco.core.policy.groups import HeldSet, SetGroup, SetOrder
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSet:
-    """One open set, with the host memory that its node has left."""
+class _Known:
+    """A node as it is arranged: ``sets`` has one entry for each set of the state, in the state's order."""
 
-    order: tuple[str, tuple[str, ...]]
-    facts: SetFacts
-    host_free_mib: int | None
-
-
-GroupOrder = tuple[float, str, float, tuple[str, ...]]
+    state: NodeState
+    hardware: Hardware
+    sets: Mapping[SetOrder, HeldSet]
 
 
-@dataclass(slots=True, eq=False)
-class SetGroup:
-    """The open sets of one kind, by node and UUID. ``version`` grows with every change.
-
-    ``order`` ranks groups: busiest first; model, time scale and families decide between equals.
-    """
-
-    kind: SetKind
-    utilisation_pct: float
-    order: GroupOrder
-    sets: list[HeldSet] = field(default_factory=list)
-    version: int = 0
-
-
-def _order_of_set(held: HeldSet) -> tuple[str, tuple[str, ...]]:
-    return held.order
+_NO_SETS: Mapping[SetOrder, HeldSet] = {}
 
 
 class Cluster:
-    """All nodes, their free GPUs and their sets; ``changes`` names every node that was replaced, in order."""
+    """All nodes with their held sets.
+
+    ``nodes`` are those of the snapshot that it followed last; ``changes`` names every node that was replaced
+    since the cycle began, in order.
+    """
 
     def __init__(self, facts: CycleFacts) -> None:
         self.facts = facts
-        self.states: dict[str, NodeState] = {}
         self.changes: list[str] = []
-        self._nodes: Mapping[str, NodeState] = {}
-        self._groups: dict[SetKind, SetGroup] = {}
-        self._by_gpus: dict[int, list[SetGroup]] = {}
+        self.nodes: Mapping[str, NodeState] = {}
+        self._known: dict[str, _Known] = {}
+        self._groups: dict[int, dict[SetKind, SetGroup]] = {}
+        self._touched: dict[int, list[SetGroup]] = {}
         self._closed: dict[int, Counter[str]] = {}
         self._counts: Counter[int] = Counter()
 
-    def sync(self, nodes: Mapping[str, NodeState]) -> None:
-        """Follow a snapshot of the cycle; afterwards every answer is about these nodes."""
-        if nodes is self._nodes:
-            return
-        for name in _replaced(self._nodes, nodes):
-            if name in self.states:
-                self._forget(self.states.pop(name))
-            if name in nodes:
-                self.states[name] = nodes[name]
-                self._learn(nodes[name])
-            self.changes.append(name)
-        self._nodes = nodes
+    def begin(self, *, read_anew: bool) -> None:
+        """Begin a cycle at the facts' new instant; whoever follows has followed all changes before.
 
-    def groups(self, gpus: int) -> list[SetGroup]:
+        :param read_anew: whether other readings came with it.
+        """
+        self.changes.clear()
+        self._touched = {
+            gpus: [group for group in groups.values() if group.pass_time()]
+            for gpus, groups in self._groups.items()
+        }
+        if read_anew:
+            for name, known in list(self._known.items()):
+                self._exchange(name, known, self._arrange(known.state, None))
+
+    def sync(self, nodes: Mapping[str, NodeState]) -> None:
+        """Follow a snapshot; afterwards every answer is about these nodes."""
+        if nodes is not self.nodes:
+            for name in _replaced(self.nodes, nodes):
+                before, state = self._known.get(name), nodes.get(name)
+                self._exchange(name, before, None if state is None else self._arrange(state, before))
+            self.nodes = nodes
+
+    def groups(self, gpus: int) -> Iterable[SetGroup]:
         """Return the groups of sets of that many GPUs, in the order in which they came up."""
-        return self._by_gpus.get(gpus, [])
+        return self._groups.get(gpus, {}).values()
+
+    def touched(self, gpus: int) -> Sequence[SetGroup]:
+        """Return the groups of sets of that many GPUs that changed since the cycle began, in order."""
+        return self._touched.get(gpus, ())
 
     def sharing(self, gpus: int) -> str:
         """Say in words what keeps newcomers from the sets of that many GPUs, whoever comes."""
@@ -93,40 +94,64 @@ class Cluster:
         """Tell whether every set of that many GPUs is open to newcomers."""
         return not any(self._closed.get(gpus, {}).values())
 
-    def _learn(self, state: NodeState) -> None:
+    def _exchange(self, name: str, before: _Known | None, after: _Known | None) -> None:
+        """Put the node in the place of the one with its name; only what newcomers see change is touched."""
+        if after is None:
+            self._known.pop(name, None)
+        else:
+            self._known[name] = after
+        if (
+            before is None
+            or after is None
+            or before.state is not after.state
+            or before.hardware is not after.hardware
+        ):
+            self.changes.append(name)
+        gone = _NO_SETS if before is None else before.sets
+        come = _NO_SETS if after is None else after.sets
+        for order, held in gone.items():
+            if come.get(order) != held:
+                self._forget(held)
+        for order, held in come.items():
+            if gone.get(order) != held:
+                self._learn(held)
+
+    def _arrange(self, state: NodeState, before: _Known | None) -> _Known:
+        """Return the node's arrangement; sets that are the same objects under the same node stay."""
         host_mib = host_free_mib(state)
+        known: dict[int, HeldSet] = {}
+        if before is not None and before.state.node is state.node:
+            known = dict(zip(map(id, before.state.sets), before.sets.values(), strict=True))
+        sets: dict[SetOrder, HeldSet] = {}
         for held in state.sets:
-            facts = self.facts.held(held, state.node)
-            gpus = facts.kind.gpus
-            self._counts[gpus] += 1
-            if facts.closed is not None:
-                self._closed.setdefault(gpus, Counter())[facts.closed] += 1
-            else:
-                group = self._group(facts.kind)
-                insort(group.sets, HeldSet(_set_order(facts), facts, host_mib), key=_order_of_set)
-                group.version += 1
+            present = known.get(id(held))
+            if present is None or present.host_free_mib != host_mib:
+                present = HeldSet.of(self.facts.held(held, state.node), host_mib)
+            sets[present.order] = present
+        return _Known(state, self.facts.hardware(state.node), sets)
 
-    def _forget(self, state: NodeState) -> None:
-        for held in state.sets:
-            facts = self.facts.held(held, state.node)
-            gpus = facts.kind.gpus
-            self._counts[gpus] -= 1
-            if facts.closed is not None:
-                self._closed[gpus][facts.closed] -= 1
-            else:
-                group = self._groups[facts.kind]
-                del group.sets[bisect_left(group.sets, _set_order(facts), key=_order_of_set)]
-                group.version += 1
-
-    def _group(self, kind: SetKind) -> SetGroup:
-        group = self._groups.get(kind)
+    def _learn(self, held: HeldSet) -> None:
+        kind, closed = held.facts.kind, held.facts.closed
+        self._counts[kind.gpus] += 1
+        if closed is not None:
+            self._closed.setdefault(kind.gpus, Counter())[closed] += 1
+            return
+        groups = self._groups.setdefault(kind.gpus, {})
+        group = groups.get(kind)
         if group is None:
-            present = self.facts.predict(kind.families, kind.model, kind.gpus)
-            busy_pct = 0.0 if present is None else present.utilisation_pct or 0.0
-            order = -busy_pct, kind.model, kind.time_scale, kind.families
-            group = self._groups[kind] = SetGroup(kind, busy_pct, order)
-            self._by_gpus.setdefault(kind.gpus, []).append(group)
-        return group
+            group = groups[kind] = SetGroup(kind, self.facts)
+        group.add(held)
+        self._touched.setdefault(kind.gpus, []).append(group)
+
+    def _forget(self, held: HeldSet) -> None:
+        kind, closed = held.facts.kind, held.facts.closed
+        self._counts[kind.gpus] -= 1
+        if closed is not None:
+            self._closed[kind.gpus][closed] -= 1
+            return
+        group = self._groups[kind.gpus][kind]
+        group.remove(held)
+        self._touched.setdefault(kind.gpus, []).append(group)
 
 
 def _replaced(before: Mapping[str, NodeState], after: Mapping[str, NodeState]) -> list[str]:
@@ -138,10 +163,6 @@ def _replaced(before: Mapping[str, NodeState], after: Mapping[str, NodeState]) -
         return list(compress(after, map(operator.is_not, before.values(), after.values())))
     gone = [name for name in before if name not in after]
     return gone + [name for name, state in after.items() if before.get(name) is not state]
-
-
-def _set_order(facts: SetFacts) -> tuple[str, tuple[str, ...]]:
-    return facts.placement.node, facts.placement.gpu_uuids
 
 
 def host_free_mib(state: NodeState) -> int | None:
@@ -187,23 +208,29 @@ class Site:
     def __init__(self, needs: Needs, cluster: Cluster) -> None:
         self.needs = needs
         self._cluster = cluster
-        self._seen = 0
         self._grounds: dict[Hardware, Ground] = {}
         self._scopes: Counter[tuple[str, float]] = Counter()
         self._nodes: dict[str, tuple[Hardware, tuple[FreePlace, ...], int]] = {}
+        self._free: Counter[int] = Counter()
         self._places: list[FreePlace] = []
-        self._free_best: int | None = None
         self._picked: tuple[frozenset[str], FreePlace | None, int] | None = None
+        for name, state in cluster.nodes.items():
+            self._learn(name, state)
+        self._seen = len(cluster.changes)
+
+    def begin(self) -> None:
+        """Begin a cycle that the cluster has begun."""
+        self._seen = 0
 
     def sync(self) -> None:
         """Follow the cluster."""
         changes = self._cluster.changes
         if self._seen == len(changes):
             return
-        self._picked = self._free_best = None
+        self._picked = None
         for name in dict.fromkeys(changes[self._seen :]):
             self._forget(name)
-            state = self._cluster.states.get(name)
+            state = self._cluster.nodes.get(name)
             if state is not None:
                 self._learn(name, state)
         self._seen = len(changes)
@@ -230,9 +257,7 @@ class Site:
 
     def free_best(self) -> int:
         """Return the largest number of free GPUs on one node that fits."""
-        if self._free_best is None:
-            self._free_best = max((free for _, _, free in self._nodes.values()), default=0)
-        return self._free_best
+        return max((free for free, nodes in self._free.items() if nodes), default=0)
 
     def trouble(self) -> list[Obstacle]:
         """Return what is wrong with the nodes if all that fit have something; else they are just busy."""
@@ -249,9 +274,9 @@ class Site:
         found = []
         if self.needs.host_memory_mib is not None:
             for name, (_, places, free) in self._nodes.items():
-                if not places and free >= self.needs.gpus:
-                    host_mib = host_free_mib(self._cluster.states[name])
-                    found.append(filters.host_memory(self.needs, name, host_mib))
+                state = self._cluster.nodes.get(name)
+                if state is not None and not places and free >= self.needs.gpus:
+                    found.append(filters.host_memory(self.needs, name, host_free_mib(state)))
         return [obstacle for obstacle in found if obstacle is not None]
 
     def _learn(self, name: str, state: NodeState) -> None:
@@ -272,11 +297,13 @@ class Site:
         for place in places:
             insort(self._places, place, key=_order_of_place)
         self._nodes[name] = (built, places, free_best)
+        self._free[free_best] += 1
 
     def _forget(self, name: str) -> None:
         known = self._nodes.pop(name, None)
         if known is not None:
-            built, places, _ = known
+            built, places, free_best = known
+            self._free[free_best] -= 1
             self._scopes.subtract((model, built.time_scale) for model in self._grounds[built].fitting)
             for place in places:
                 del self._places[bisect_left(self._places, place.order, key=_order_of_place)]

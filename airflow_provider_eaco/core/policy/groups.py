@@ -1,0 +1,136 @@
+"""Groups: the open sets of one kind, and what they offer a family.
+
+A family meets sets with equal members, GPU model, number of GPUs and pace alike: what profiles say of it is
+found once a group, and which of the group's residents bear it once until the group changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from airflow_provider_eaco.core.model.decision import SetPrediction
+from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
+from airflow_provider_eaco.core.policy import filters
+from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, SetKind
+from airflow_provider_eaco.core.policy.filters import Obstacle
+
+SetOrder = tuple[str, tuple[str, ...]]
+GroupOrder = tuple[float, str, float, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSet:
+    """A set, with the host memory that its node has left."""
+
+    order: SetOrder
+    facts: SetFacts
+    host_free_mib: int | None
+
+    @classmethod
+    def of(cls, facts: SetFacts, host_free_mib: int | None) -> HeldSet:
+        return cls((facts.placement.node, facts.placement.gpu_uuids), facts, host_free_mib)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A family may join sets of a kind; ``untried`` stands against it where no trial can be undone."""
+
+    prediction: SetPrediction
+    solo: SoloProfile
+    untried: Obstacle | None
+
+
+@dataclass(frozen=True, slots=True)
+class Willing:
+    """The sets of a group whose residents bear a family, and the nearest case of one that does not."""
+
+    sets: Sequence[HeldSet]
+    at_risk: Obstacle | None
+
+
+@dataclass(slots=True, eq=False)
+class SetGroup:
+    """The open sets of one kind, by node and UUID. ``order`` ranks groups: busiest first; model, time scale
+    and families decide between equals.
+    """
+
+    kind: SetKind
+    facts: CycleFacts
+    utilisation_pct: float = field(init=False)
+    order: GroupOrder = field(init=False)
+    sets: list[HeldSet] = field(default_factory=list)
+    _met: dict[tuple[str, bool], Meeting | Obstacle] = field(default_factory=dict)
+    _willing: dict[str, Willing] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kind = self.kind
+        present = self.facts.predict(kind.families, kind.model, kind.gpus)
+        self.utilisation_pct = 0.0 if present is None else present.utilisation_pct or 0.0
+        self.order = -self.utilisation_pct, kind.model, kind.time_scale, kind.families
+
+    def add(self, held: HeldSet) -> None:
+        insort(self.sets, held, key=_order_of_set)
+        self._willing.clear()
+
+    def remove(self, held: HeldSet) -> None:
+        del self.sets[bisect_left(self.sets, held.order, key=_order_of_set)]
+        self._willing.clear()
+
+    def pass_time(self) -> bool:
+        """Return whether it stands otherwise at the facts' new instant: somebody there has a deadline."""
+        changes = any(held.facts.dated for held in self.sets)
+        if changes:
+            self._willing.clear()
+        return changes
+
+    def meeting(self, family: str, *, insists: bool) -> Meeting | Obstacle:
+        """Return the meeting, or the obstacle: full, not predictable, too busy, or no gain in energy.
+
+        It depends on profiles and settings alone, whatever the room there and the limits of those concerned.
+        """
+        met = self._met.get((family, insists))
+        if met is None:
+            met = self._met[family, insists] = self._meet(family, insists)
+        return met
+
+    def willing(self, family: str, prediction: SetPrediction) -> Willing:
+        """Return the sets whose residents bear the family's coming as predicted."""
+        willing = self._willing.get(family)
+        if willing is None:
+            willing = self._willing[family] = self._ask_residents(prediction)
+        return willing
+
+    def _meet(self, family: str, insists: bool) -> Meeting | Obstacle:
+        facts, kind = self.facts, self.kind
+        full = filters.resident_limit(kind, facts.settings)
+        if full is not None:
+            return full
+        solo = facts.book.fresh_solo_of(family, kind.model, kind.gpus)
+        members = family_set((*kind.families, family))
+        prediction = None if solo is None else facts.predict(members, kind.model, kind.gpus)
+        if solo is None or prediction is None:
+            return filters.profile_missing(family, kind, facts)
+        obstacle = filters.utilisation(family, kind, prediction, facts.settings)
+        if obstacle is None and not insists:
+            obstacle = filters.energy_gain(kind, solo, prediction, facts)
+        if obstacle is not None:
+            return obstacle
+        tried = prediction.measured or solo.checkpoints
+        return Meeting(prediction, solo, None if tried else filters.profile_missing(family, kind, facts))
+
+    def _ask_residents(self, prediction: SetPrediction) -> Willing:
+        now_s = self.facts.now_s
+        sets, against = [], []
+        for held in self.sets:
+            obstacle = filters.resident_limits(held.facts, prediction, now_s)
+            if obstacle is None:
+                sets.append(held)
+            else:
+                against.append(obstacle)
+        return Willing(sets, min(against, key=Obstacle.nearness, default=None))
+
+
+def _order_of_set(held: HeldSet) -> SetOrder:
+    return held.order
