@@ -114,7 +114,12 @@ def _now_query(dialect: Dialect) -> Select[tuple[float]]:
 
 def upsert(connection: Connection, table: Table) -> postgresql.Insert:
     """Return an INSERT of the database's own dialect, which knows ``ON CONFLICT``; both write it alike."""
-    if connection.dialect.name == "sqlite":
+    return upsert_in(connection.dialect.name, table)
+
+
+def upsert_in(dialect_name: str, table: Table) -> postgresql.Insert:
+    """Return the INSERT of :func:`upsert` for statements that are made once, before there is a connection."""
+    if dialect_name == "sqlite":
         return cast("postgresql.Insert", sqlite.insert(table))
     return postgresql.insert(table)
 
