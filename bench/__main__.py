@@ -60,7 +60,8 @@ def measure(benchmark: Benchmark, *, quick: bool) -> Result:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what was asked for; return 1 if one of them could not be measured."""
     arguments = parse(argv)
-    console = Console()
+    # A file or a pipe has no width of its own; the table is one of a document then.
+    console = Console(width=None if sys.stdout.isatty() else 120)
     results = []
     for benchmark in BENCHMARKS.values():
         if arguments.only and benchmark.name not in arguments.only:

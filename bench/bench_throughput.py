@@ -27,7 +27,7 @@ _DEADLINE_S = 900.0
 
 def run(*, quick: bool) -> Outcome:
     """Measure pairs of blocks, LocalExecutor first in odd pairs and second in even ones."""
-    pairs, tasks = (2, 24) if quick else (4, 60)
+    pairs, tasks = (2, 24) if quick else (4, 48)
     rates: dict[str, list[float]] = {STOCK: [], OURS: []}
     granted = []
     with (

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import Figure, Kind, Outcome
+from bench.figures import Figure, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +29,11 @@ class Result:
 
 def print_results(console: Console, machine: Mapping[str, Any], results: Sequence[Result]) -> None:
     """Print the table of all figures, then where the time goes, then what could not be measured."""
-    table = Table(title="airflow-provider-eaco: speed", title_justify="left", show_lines=False)
-    for column, justify in (
-        ("figure", "left"),
-        ("of", "left"),
-        ("value", "right"),
-        ("range", "right"),
-        ("n", "right"),
-        ("aim", "right"),
-        ("met", "left"),
-        ("load", "right"),
-        ("kind", "left"),
-    ):
-        table.add_column(column, justify=justify, no_wrap=column != "figure", overflow="fold")  # type: ignore[arg-type]  # rich's literal
+    table = Table(title="airflow-provider-eaco: speed", title_justify="left")
+    table.add_column("figure", ratio=1)
+    for column in ("value", "range", "n", "aim", "load"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
     for result in results:
         for figure in () if result.outcome is None else result.outcome.figures:
             table.add_row(*_row(figure, result))
@@ -78,22 +70,25 @@ def write_results(path: Path, machine: Mapping[str, Any], results: Sequence[Resu
 
 
 def _row(figure: Figure, result: Result) -> list[str]:
-    aim = "" if figure.aim is None else f"{'>=' if figure.aim.at_least else '<'} {figure.aim.value:g}"
-    met = {None: "", True: "yes", False: "[bold red]no[/]"}[figure.met]
     spread = (
         "" if figure.low is None or figure.high is None else f"{_short(figure.low)}-{_short(figure.high)}"
     )
     return [
-        figure.what,
-        figure.statistic,
+        f"{figure.what}: {figure.statistic}",
         f"{_short(figure.value)} {figure.unit}".strip(),
         spread,
         str(figure.samples),
-        aim,
-        met,
+        _aim(figure),
         f"{result.load_before:.1f}-{result.load_after:.1f}",
-        figure.kind.name.lower().replace("_", " ") if figure.kind is not Kind.RATIO else "ratio",
+        figure.kind.name.lower().replace("_", " "),
     ]
+
+
+def _aim(figure: Figure) -> str:
+    if figure.aim is None:
+        return ""
+    text = f"{'>=' if figure.aim.at_least else '<'} {figure.aim.value:g}"
+    return f"[green]{text} met[/]" if figure.met else f"[bold red]{text} missed[/]"
 
 
 def _short(value: float) -> str:

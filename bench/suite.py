@@ -43,8 +43,8 @@ def run_cycle(*, quick: bool) -> Outcome:
                 times_ms,
                 "ms",
                 Kind.CPU_TIME,
-                median_aim=median_aim,
-                high_aim=p99_aim,
+                median_aim=None if empty else median_aim,
+                high_aim=None if empty else p99_aim,
             )
     return Outcome(figures)
 
