@@ -15,7 +15,7 @@ from airflow_provider_eaco.core.model.placement import Lease, Placement
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
-from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy
+from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, LedgerView, PlannerLock, ProfileStore
 from airflow_provider_eaco.engine.applier import Applied, Applier, Rejection
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
@@ -122,7 +122,8 @@ class AdmissionLoop:
         """Decide, act and record for one pool; return whether ledger or profiles may have changed."""
         settings = pool.settings
         try:
-            plan = run_cycle(self._policy(settings), self._ordering_of(settings.ordering), snapshot)
+            ordering, rules = self._ordering_of(settings.ordering), make_rules(settings)
+            plan = run_cycle(self._policy(settings), ordering, snapshot, rules)
         except Exception as error:  # noqa: BLE001 - a user's policy may raise anything; only its pool waits
             self._policies.pop(settings, None)
             problem = f"{type(error).__name__}: {error}"

@@ -10,7 +10,6 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import ProfileBook
-from airflow_provider_eaco.core.model.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,9 @@ class ClusterSnapshot:
     """One pool's view of the cluster at ``now_s`` (seconds since the epoch of the store's clock).
 
     Nodes are those the pool may use; a node's residents are there whichever pool they belong to. The free
-    GPUs of ``kept_nodes`` are kept for jobs that stand earlier in the queue than the one looked at;
-    ``reservations`` promise GPUs in time, none of them to the one looked at, and ``offered`` is the place
-    that a plan holds ready for it.
+    GPUs of ``kept_nodes`` are kept for jobs that stand earlier in the queue than the one looked at. The one
+    looked at may take no GPU of ``barred`` (UUIDs), free or by joining a set: it would still be there when
+    they are promised to somebody. ``offered`` is the place that a plan holds ready for it.
 
     ``past_gpu_s`` are the GPU seconds of ended leases by team, decayed to now (rule ``fair_share``; a team is
     what the pool's settings say). ``newest_started_queued_s`` is the latest instant at which any job that
@@ -116,7 +115,7 @@ class ClusterSnapshot:
     profiles: ProfileBook = field(default_factory=ProfileBook)
     readings: Mapping[str, GpuReading] = field(default_factory=dict)
     kept_nodes: frozenset[str] = frozenset()
-    reservations: tuple[Reservation, ...] = ()
+    barred: frozenset[str] = frozenset()
     offered: Placement | None = None
     past_gpu_s: Mapping[str, float] = field(default_factory=dict)
     newest_started_queued_s: float | None = None

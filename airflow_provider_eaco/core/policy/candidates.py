@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.model.decision import Reason, SetPrediction
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
@@ -71,11 +71,17 @@ class Offers:
                 self._ask(group)
             self._seen = len(touched)
 
-    def candidates(self) -> Sequence[Candidate]:
-        """Return for each kind of set the first that takes the shape, busiest kind first."""
+    def candidates(self, barred: frozenset[str] = frozenset()) -> Sequence[Candidate]:
+        """Return for each kind of set the first that takes the shape, busiest kind first.
+
+        :param barred: UUIDs of GPUs that may not be taken.
+        """
         if self._candidates is None:
             self._candidates = sorted(self._takers.values(), key=_order_of_candidate)
-        return self._candidates
+        if not barred:
+            return self._candidates
+        beside = (self._beside(candidate, barred) for candidate in self._candidates)
+        return [candidate for candidate in beside if candidate is not None]
 
     def obstacles(self) -> dict[Reason, Obstacle]:
         """Return for each reason that keeps the shape from a set the nearest case.
@@ -112,20 +118,35 @@ class Offers:
             self._ask_sets(group, met, rank)
 
     def _ask_sets(self, group: SetGroup, met: Meeting, rank: int) -> None:
-        needs, settings = self.shape.needs, self._cluster.facts.settings
-        peak_mib = memory_peak_mib(needs.gpu_memory_mib, met.solo)
-        needed_mib = None if peak_mib is None else peak_mib + settings.memory_margin_mib
         willing = group.willing(self.shape.family, met.prediction)
         against = [] if willing.at_risk is None else [willing.at_risk]
         for held in willing.sets:
-            obstacle = filters.host_memory(
-                needs, held.facts.placement.node, held.host_free_mib
-            ) or filters.memory(needed_mib, held.facts)
+            obstacle = self._lack_of_room(held, met)
             if obstacle is None:
                 self._takers[group] = Candidate(held, group, rank, met.prediction)
                 return
             against.append(obstacle)
         self._against[group] = against
+
+    def _lack_of_room(self, held: HeldSet, met: Meeting) -> Obstacle | None:
+        needs, settings = self.shape.needs, self._cluster.facts.settings
+        peak_mib = memory_peak_mib(needs.gpu_memory_mib, met.solo)
+        needed_mib = None if peak_mib is None else peak_mib + settings.memory_margin_mib
+        return filters.host_memory(needs, held.facts.placement.node, held.host_free_mib) or filters.memory(
+            needed_mib, held.facts
+        )
+
+    def _beside(self, candidate: Candidate, barred: frozenset[str]) -> Candidate | None:
+        """Return the candidate if none of its GPUs is barred, else the next of its group without any."""
+        if barred.isdisjoint(candidate.held.facts.placement.gpu_uuids):
+            return candidate
+        met = candidate.group.meeting(self.shape.family, insists=self.shape.insists)
+        if isinstance(met, Meeting):
+            for held in candidate.group.willing(self.shape.family, met.prediction).sets:
+                clear = barred.isdisjoint(held.facts.placement.gpu_uuids)
+                if clear and self._lack_of_room(held, met) is None:
+                    return replace(candidate, held=held)
+        return None
 
 
 def _order_of_candidate(candidate: Candidate) -> GroupOrder:

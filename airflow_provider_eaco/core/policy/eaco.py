@@ -55,12 +55,14 @@ class EacoPolicy:
             return refusal
 
         # 2. FindCandidates: free GPUs, and sets that it may join.
-        free, kept = site.pick(snapshot.kept_nodes)
+        free, kept = site.pick(snapshot)
         alone = not self.shares or is_exclusive(job, self._settings)
         offers = None if alone else view.offers(Shape.of(kind.request, kind.progress.can_yield), site)
 
         # 3. The busiest set that keeps the job's own limits.
-        joined, too_slow = (None, None) if offers is None else self._busiest_set(kind, offers, view.facts)
+        joined, too_slow = self._busiest_set(
+            kind, [] if offers is None else offers.candidates(snapshot.barred), view.facts
+        )
 
         # 4. Sets before free GPUs in a packing pool; a preferred GPU model before either.
         if joined is not None and (free is None or self._joins_first(joined, free)):
@@ -87,13 +89,13 @@ class EacoPolicy:
         return self._view
 
     def _busiest_set(
-        self, kind: JobKind, offers: Offers, facts: CycleFacts
+        self, kind: JobKind, candidates: Iterable[Candidate], facts: CycleFacts
     ) -> tuple[Candidate | None, Finding | None]:
         """Return the first candidate within the job's own limits, else why the gentlest is beyond them."""
         tolerances: dict[tuple[str, float, bool], float | None] = {}
         best: Candidate | None = None
         gentlest: tuple[float, float | None, Candidate] | None = None
-        for candidate in offers.candidates():
+        for candidate in candidates:
             if best is not None and candidate.model_rank >= best.model_rank:
                 continue
             scope = (

@@ -34,26 +34,34 @@ class ShortestFirstOrdering:
     """
 
     def order(self, jobs: Sequence[Job], snapshot: ClusterSnapshot) -> tuple[Job, ...]:
-        present = sorted({gpu.model for state in snapshot.nodes.values() for gpu in state.node.gpus})
-        solo_of: dict[tuple[str, int, tuple[str, ...]], SoloProfile | None] = {}
+        profiles = FirstProfiles(snapshot)
 
         def key(job: Job) -> tuple[int, float, FifoKey]:
-            request = job.request
-            wanted = (request.family, request.gpus, request.gpu_models)
-            if wanted not in solo_of:
-                solo_of[wanted] = _first_profile(request, present, snapshot)
-            remaining_s = remaining_solo_s(job.progress, solo_of[wanted])
+            remaining_s = remaining_solo_s(job.progress, profiles.of(job.request))
             return -job.priority, math.inf if remaining_s is None else remaining_s, fifo_key(job)
 
         return tuple(sorted(jobs, key=key))
 
 
-def _first_profile(
-    request: GpuRequest, present: Sequence[str], snapshot: ClusterSnapshot
-) -> SoloProfile | None:
-    for model in request.gpu_models or present:
-        if model in present:
-            profile = snapshot.profiles.solo_of(request.family, model, request.gpus)
-            if profile is not None:
-                return profile
-    return None
+class FirstProfiles:
+    """Solo profiles on the first GPU model that a request accepts and this cluster has."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._book = snapshot.profiles
+        self._present = sorted({gpu.model for state in snapshot.nodes.values() for gpu in state.node.gpus})
+        self._known: dict[tuple[str, int, tuple[str, ...]], SoloProfile | None] = {}
+
+    def of(self, request: GpuRequest) -> SoloProfile | None:
+        """Return the profile to rank by, ``None`` if there is none on any of these models."""
+        wanted = (request.family, request.gpus, request.gpu_models)
+        if wanted not in self._known:
+            self._known[wanted] = self._first(request)
+        return self._known[wanted]
+
+    def _first(self, request: GpuRequest) -> SoloProfile | None:
+        for model in request.gpu_models or self._present:
+            if model in self._present:
+                profile = self._book.solo_of(request.family, model, request.gpus)
+                if profile is not None:
+                    return profile
+        return None

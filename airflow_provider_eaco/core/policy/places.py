@@ -10,15 +10,16 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
-from airflow_provider_eaco.core.model.gpu import GpuGroup, Hardware, Node
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuGroup, Hardware, Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.pool import Spreading
-from airflow_provider_eaco.core.model.snapshot import NodeState
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
 from airflow_provider_eaco.core.policy import filters
+from airflow_provider_eaco.core.policy.blocks import bit_of, block_table, largest_block, mask_of
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind
 from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
 from airflow_provider_eaco.core.policy.groups import HeldSet, SetGroup, SetOrder
@@ -175,15 +176,17 @@ def host_free_mib(state: NodeState) -> int | None:
 
 
 PlaceOrder = tuple[int, int, str, str]
+# More than a node has GPUs: two counts in one number, the first decides.
+_BITS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FreePlace:
-    """Free GPUs of one model on one node, enough for the job; ``count`` are free there in all."""
+    """Free GPUs of one model on one node, enough for the job; ``free`` are all that it could choose from."""
 
     order: PlaceOrder
     placement: Placement
-    count: int
+    free: tuple[Gpu, ...]
 
     @property
     def model_rank(self) -> int:
@@ -213,7 +216,8 @@ class Site:
         self._nodes: dict[str, tuple[Hardware, tuple[FreePlace, ...], int]] = {}
         self._free: Counter[int] = Counter()
         self._places: list[FreePlace] = []
-        self._picked: tuple[frozenset[str], FreePlace | None, int] | None = None
+        self._picked: tuple[frozenset[str], frozenset[str], FreePlace | None, int] | None = None
+        self._blocks = block_table(needs.gpus, cluster.facts.settings.aligned)
         for name, state in cluster.nodes.items():
             self._learn(name, state)
         self._seen = len(cluster.changes)
@@ -247,13 +251,39 @@ class Site:
             return 0
         return models.index(model) if model in models else None
 
-    def pick(self, kept_nodes: frozenset[str]) -> tuple[FreePlace | None, int]:
-        """Return the preferred free GPUs that are not kept, and how many free ones are kept."""
-        if self._picked is None or self._picked[0] is not kept_nodes:
-            first = next((place for place in self._places if place.placement.node not in kept_nodes), None)
-            kept = sum(place.count for place in self._places if place.placement.node in kept_nodes)
-            self._picked = kept_nodes, first, kept
-        return self._picked[1:]
+    def pick(self, snapshot: ClusterSnapshot) -> tuple[FreePlace | None, int]:
+        """Return the preferred free GPUs that are not kept or barred, and how many free ones are.
+
+        Where a place is offered, it is this one or none.
+        """
+        if snapshot.offered is not None:
+            return self._offered(snapshot.offered), 0
+        kept_nodes, barred = snapshot.kept_nodes, snapshot.barred
+        if self._picked is None or self._picked[0] is not kept_nodes or self._picked[1] is not barred:
+            self._picked = kept_nodes, barred, *self._pick(kept_nodes, barred)
+        return self._picked[2:]
+
+    def _pick(self, kept_nodes: frozenset[str], barred: frozenset[str]) -> tuple[FreePlace | None, int]:
+        best: FreePlace | None = None
+        kept = 0
+        for place in self._places:
+            if place.placement.node in kept_nodes:
+                kept += len(place.free)
+            elif barred:
+                left = tuple(gpu for gpu in place.free if gpu.uuid not in barred)
+                kept += len(place.free) - len(left)
+                beside = self._place(place.order[2], place.order[3], left)
+                if beside is not None and (best is None or beside.order < best.order):
+                    best = beside
+            elif best is None:
+                best = place
+        return best, kept
+
+    def _offered(self, offered: Placement) -> FreePlace | None:
+        for place in self._nodes[offered.node][1] if offered.node in self._nodes else ():
+            if {gpu.uuid for gpu in place.free}.issuperset(offered.gpu_uuids):
+                return FreePlace(place.order, offered, place.free)
+        return None
 
     def free_best(self) -> int:
         """Return the largest number of free GPUs on one node that fits."""
@@ -291,9 +321,10 @@ class Site:
         free_best = 0
         if ground.sound and state.free:
             free_by_model = self._free_by_model(state, ground)
-            free_best = max(map(len, free_by_model.values()))
+            free_best = max(map(self._usable, free_by_model.values()))
             if filters.host_memory(self.needs, name, host_free_mib(state)) is None:
-                places = tuple(self._free_places(name, free_by_model))
+                found = (self._place(name, model, tuple(free)) for model, free in free_by_model.items())
+                places = tuple(place for place in found if place is not None)
         for place in places:
             insort(self._places, place, key=_order_of_place)
         self._nodes[name] = (built, places, free_best)
@@ -313,20 +344,34 @@ class Site:
         trouble = filters.node_trouble(self.needs, node.name, built, fitting)
         return Ground(fitting, bool(fitting) and not trouble)
 
-    def _free_by_model(self, state: NodeState, ground: Ground) -> dict[str, list[str]]:
-        free: dict[str, list[str]] = {model: [] for model in ground.fitting}
+    def _free_by_model(self, state: NodeState, ground: Ground) -> dict[str, list[Gpu]]:
+        free: dict[str, list[Gpu]] = {model: [] for model in ground.fitting}
         for gpu in state.free:
             groups = ground.fitting.get(gpu.model, ())
             fits = any(group.usable_mib == gpu.memory_usable_mib for group in groups)
             if fits and self._cluster.facts.is_sound(gpu):
-                free[gpu.model].append(gpu.uuid)
+                free[gpu.model].append(gpu)
         return free
 
-    def _free_places(self, name: str, free_by_model: Mapping[str, list[str]]) -> Iterator[FreePlace]:
-        packs = self._cluster.facts.settings.spreading is Spreading.PACK
-        for model, free in free_by_model.items():
-            if len(free) >= self.needs.gpus:
-                count = len(free)
-                order = (self.rank(model) or 0, count if packs else -count, name, model)
-                chosen = tuple(sorted(free)[: self.needs.gpus])
-                yield FreePlace(order, Placement(name, chosen), count)
+    def _usable(self, free: Sequence[Gpu]) -> int:
+        aligned = self._cluster.facts.settings.aligned
+        return largest_block(mask_of(free)) if aligned else len(free)
+
+    def _place(self, name: str, model: str, free: tuple[Gpu, ...]) -> FreePlace | None:
+        """Return the GPUs to take of these; ``None``: too few, or no block in an aligned pool."""
+        settings = self._cluster.facts.settings
+        if len(free) < self.needs.gpus:
+            return None
+        if settings.aligned:
+            mask = mask_of(free)
+            taken = self._blocks[mask]
+            if not taken:
+                return None
+            chosen = tuple(sorted(gpu.uuid for gpu in free if bit_of(gpu) & taken))
+            # The smallest block first, so that large shapes stay whole; then the fullest node.
+            packed = (self._blocks.block_size[mask] << _BITS) + len(free)
+        else:
+            chosen = tuple(sorted(gpu.uuid for gpu in free)[: self.needs.gpus])
+            packed = len(free)
+        preferred = packed if settings.spreading is Spreading.PACK else -len(free)
+        return FreePlace((self.rank(model) or 0, preferred, name, model), Placement(name, chosen), free)

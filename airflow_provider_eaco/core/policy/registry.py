@@ -12,6 +12,16 @@ from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
 from airflow_provider_eaco.core.policy.eaco import EacoPolicy
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.ordering import FifoOrdering, ShortestFirstOrdering
+from airflow_provider_eaco.core.policy.orderings.backfill import BackfillOrdering
+from airflow_provider_eaco.core.policy.orderings.by_key import (
+    EarliestDeadlineOrdering,
+    LeastAttainedOrdering,
+    PriorityOrdering,
+    RemainingWorkOrdering,
+)
+from airflow_provider_eaco.core.policy.orderings.horizon import HorizonOrdering
+from airflow_provider_eaco.core.policy.rules import AgeingRule, ReserveRule, Rule
+from airflow_provider_eaco.core.policy.rules_fair_share import FairShareRule
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,6 +36,17 @@ POLICIES: Mapping[str, Callable[[PoolSettings], AdmissionPolicy]] = {
 ORDERINGS: Mapping[str, Callable[[], Ordering]] = {
     "fifo": FifoOrdering,
     "sjf": ShortestFirstOrdering,
+    "priority": PriorityOrdering,
+    "remaining_work": RemainingWorkOrdering,
+    "edf": EarliestDeadlineOrdering,
+    "las": LeastAttainedOrdering,
+    "backfill": BackfillOrdering,
+    "horizon": HorizonOrdering,
+}
+RULES: Mapping[str, Callable[[PoolSettings], Rule]] = {
+    "reserve": ReserveRule,
+    "ageing": AgeingRule,
+    "fair_share": FairShareRule,
 }
 
 
@@ -49,6 +70,19 @@ def make_ordering(name: str) -> Ordering:
     """
     make = ORDERINGS.get(name) or _from_package(name, ORDERING_GROUP, ORDERINGS, "[eaco] pools, ordering")
     return make()
+
+
+def make_rules(settings: PoolSettings) -> tuple[Rule, ...]:
+    """Return the pool's rules.
+
+    :raises InvalidSettingError: if there is no rule of that name.
+    """
+    unknown = sorted(set(settings.rules) - set(RULES))
+    if unknown:
+        allowed = ", ".join(sorted(RULES))
+        problem = f"{', '.join(unknown)} is not known; allowed are {allowed}"
+        raise InvalidSettingError(f"[eaco] pools, {settings.name}, rules", problem)
+    return tuple(RULES[name](settings) for name in settings.rules)
 
 
 def _from_package(

@@ -67,7 +67,7 @@ def test_an_unknown_name_is_refused_with_what_is_allowed() -> None:
     """The error names the setting and every allowed name."""
     with pytest.raises(InvalidSettingError, match=r"'gandiwa' is not known; allowed are eaco, exclusive"):
         registry.make_policy(PoolSettings(policy="gandiwa"))
-    with pytest.raises(InvalidSettingError, match=r"\[eaco\] pools, ordering: .* allowed are fifo, sjf"):
+    with pytest.raises(InvalidSettingError, match=r"\[eaco\] pools, ordering: .* allowed are backfill, edf"):
         registry.make_ordering("lifo")
 
 

@@ -1,0 +1,148 @@
+"""The line: the queue as it is worked off in one cycle, and what is kept for those that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason, Verdict, reject
+from airflow_provider_eaco.core.model.instruction import KindDecision, Launch
+from airflow_provider_eaco.core.model.job import Job, JobKind
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
+from airflow_provider_eaco.core.policy.agenda import Keeping
+from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
+from airflow_provider_eaco.core.policy.demand import demand_reservations
+from airflow_provider_eaco.core.policy.facts import CycleFacts
+from airflow_provider_eaco.core.policy.filters import Needs, nodes_that_could_serve
+from airflow_provider_eaco.core.policy.promises import Promises
+from airflow_provider_eaco.core.policy.queue import Queue
+
+# A job held for one of these gets no GPUs however many become free, so none are kept for it.
+_WAITS_FOR_NO_GPU = frozenset(
+    {
+        Reason.MISCONFIGURED,
+        Reason.EXCEEDS_POOL,
+        Reason.NO_SUCH_GPU,
+        Reason.POOL_UNKNOWN,
+        Reason.DEADLINE_UNREACHABLE,
+        Reason.ON_HOLD,
+        Reason.POOL_CLOSED,
+        Reason.NO_WORKER,
+        Reason.OVER_QUOTA,
+        Reason.OVER_ENERGY_BUDGET,
+    }
+)
+# So many starts are looked for in one cycle; who is promised one beyond them has the nodes kept instead.
+_MOST_PROMISES = 50
+
+_Group = tuple[JobKind, Verdict, tuple[Reason, ...], str]
+
+
+class Line:
+    """The cluster so far, who was launched, who is held and why."""
+
+    def __init__(
+        self, policy: AdmissionPolicy, ordering: Ordering, queue: Queue, snapshot: ClusterSnapshot
+    ) -> None:
+        self.snapshot = snapshot
+        self.launches: list[Launch] = []
+        self._policy = policy
+        self._queue = queue
+        self._keeping = getattr(ordering, "keeping", Keeping.HEAD_OF_LINE)
+        self._facts = CycleFacts(snapshot)
+        self._promises = Promises(snapshot, self._facts, demand_reservations(snapshot))
+        self._promised = 0
+        # A plan stands until the policy refuses one of its starts.
+        self._planned = queue.offers is not None
+        self._answers: dict[tuple[JobKind, frozenset[str]], AdmissionDecision] = {}
+        self._groups: dict[_Group | str, list[Job]] = {}
+        self._decided: dict[_Group | str, AdmissionDecision] = {}
+        self._kept_for: set[Needs] = set()
+
+    def ask(self, job: Job) -> AdmissionDecision:
+        """Return the policy's answer for the job."""
+        offered = self._queue.offers.get(job.job_id) if self._queue.offers and self._planned else None
+        if offered is not None:
+            return self._policy.decide(job, replace(self.snapshot, offered=offered))
+        if self._planned:
+            self._keep_nodes(frozenset(self.snapshot.nodes))
+        barred = self._promises.barred_for(job)
+        key = job.kind, barred
+        if key not in self._answers:
+            seen = replace(self.snapshot, barred=barred) if barred else self.snapshot
+            decision = self._policy.decide(job, seen)
+            if decision.verdict is Verdict.ADMIT:
+                return decision
+            self._answers[key] = decision
+        return self._answers[key]
+
+    def launch(self, job: Job, decision: AdmissionDecision) -> None:
+        """Place the job as the policy decided."""
+        if decision.placement is None:
+            raise ValueError(f"policy {type(self._policy).__name__} admitted {job.label} without a placement")
+        self.snapshot = self.snapshot.with_launch(job, decision.placement)
+        self._promises.launched(job, decision.placement)
+        self.launches.append(Launch(job, decision.placement, decision.co_residents))
+        self._groups[job.job_id] = [job]
+        self._decided[job.job_id] = decision
+
+    def refuse(self, job: Job, decision: AdmissionDecision) -> None:
+        """Let the job wait without asking anybody, and keep nothing for it."""
+        group = _group(job, decision, decision.findings[0].text)
+        self._groups.setdefault(group, []).append(job)
+        self._decided.setdefault(group, decision)
+
+    def hold(self, job: Job, decision: AdmissionDecision) -> None:
+        """Let the job wait, and keep for it what it is entitled to."""
+        final = _after_patience(job, decision, self.snapshot)
+        group = _group(job, final)
+        self._groups.setdefault(group, []).append(job)
+        self._decided.setdefault(group, final)
+        if self._planned and self._queue.offers and job.job_id in self._queue.offers:
+            self._planned = False
+        if not any(finding.reason in _WAITS_FOR_NO_GPU for finding in decision.findings):
+            self._keep_for(job)
+
+    def decisions(self) -> tuple[KindDecision, ...]:
+        """Return one decision for each kind and answer."""
+        return tuple(
+            KindDecision(jobs[0].kind, _ids(jobs), self._decided[group])
+            for group, jobs in self._groups.items()
+        )
+
+    def _keep_for(self, job: Job) -> None:
+        easy = self._keeping is Keeping.FIRST_RESERVED
+        if job.job_id in self._queue.promised or (easy and not self._promised):
+            self._promised += 1
+            if self._promised <= _MOST_PROMISES and self._promises.promise(job, self.snapshot):
+                return
+        elif easy or self._planned or self._keeping is Keeping.NOTHING:
+            return
+        self._keep_places(Needs.of(job.request))
+
+    def _keep_places(self, needs: Needs) -> None:
+        if needs not in self._kept_for:
+            self._kept_for.add(needs)
+            self._keep_nodes(nodes_that_could_serve(needs, self.snapshot, self._facts))
+
+    def _keep_nodes(self, names: frozenset[str]) -> None:
+        kept = self.snapshot.kept_nodes | names
+        if kept != self.snapshot.kept_nodes:
+            self.snapshot = replace(self.snapshot, kept_nodes=kept)
+
+
+def _group(job: Job, decision: AdmissionDecision, why: str = "") -> _Group:
+    return job.kind, decision.verdict, tuple(finding.reason for finding in decision.findings), why
+
+
+def _ids(jobs: Iterable[Job]) -> tuple[str, ...]:
+    return tuple(job.job_id for job in jobs)
+
+
+def _after_patience(job: Job, decision: AdmissionDecision, snapshot: ClusterSnapshot) -> AdmissionDecision:
+    """Return the rejection of a job that has waited ``reject_after_s`` for a GPU that does not exist."""
+    waited_s = snapshot.now_s - job.queued_s
+    missing = any(finding.reason is Reason.NO_SUCH_GPU for finding in decision.findings)
+    if missing and waited_s >= snapshot.pool.settings.reject_after_s:
+        return reject(*decision.findings)
+    return decision

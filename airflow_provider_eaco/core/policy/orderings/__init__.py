@@ -1,0 +1,1 @@
+"""Orderings beyond fifo and sjf: by a key, by backfill, and by planning ahead."""

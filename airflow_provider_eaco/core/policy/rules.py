@@ -1,0 +1,77 @@
+"""Rules: what holds under any ordering and any policy (ADR 0009).
+
+A rule may *refuse* jobs before the policy is asked, *age* them (change the priority that orderings see),
+*promise* them reservations, or *re-rank* what the ordering ranked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from airflow_provider_eaco.core.model.decision import Finding
+from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
+
+Rank = Callable[[Sequence[Job]], Sequence[Job]]
+
+
+class Rule:
+    """A rule that changes nothing; each rule overrides what it is there for."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.settings = settings
+
+    def refusals(self, _jobs: Sequence[Job], _snapshot: ClusterSnapshot) -> Mapping[str, Finding]:
+        """Return, by job id, why jobs may not start now, whatever the policy would say."""
+        return {}
+
+    def aged_priority(self, job: Job, _now_s: float) -> int:
+        """Return the priority that orderings see."""
+        return job.priority
+
+    def promised(self, _jobs: Sequence[Job], _snapshot: ClusterSnapshot) -> frozenset[str]:
+        """Return the ids of those that get reservations, ahead of all who have none."""
+        return frozenset()
+
+    def rerank(self, jobs: Sequence[Job], _snapshot: ClusterSnapshot, _rank: Rank) -> Sequence[Job] | None:
+        """Return the queue if the rule decides it, asking ``rank`` for parts of it; ``None``: it does not."""
+        del jobs
+        return None
+
+
+class ReserveRule(Rule):
+    """A job that was passed over gets a reservation: somebody who was queued after it has been started.
+
+    Promised jobs are served in the order in which they were first queued, whatever the ordering says, and no
+    later job delays them. A job may be passed over for ``reserve_after_s`` before it is promised anything.
+    """
+
+    def promised(self, jobs: Sequence[Job], snapshot: ClusterSnapshot) -> frozenset[str]:
+        newest_s = _newest_started_queued_s(snapshot)
+        before_s = min(newest_s, snapshot.now_s - self.settings.reserve_after_s)
+        return frozenset(job.job_id for job in jobs if job.queued_s < newest_s and job.queued_s <= before_s)
+
+
+class AgeingRule(Rule):
+    """Every ``ageing_s`` of waiting is worth one point of priority.
+
+    A job of priority p is passed at most by jobs that come within ``(P - p) * ageing_s`` after it, P being
+    the highest priority in use, and within one step more, since points are whole.
+    """
+
+    def aged_priority(self, job: Job, now_s: float) -> int:
+        return job.priority + int(max(0.0, now_s - job.queued_s) // self.settings.ageing_s)
+
+
+def _newest_started_queued_s(snapshot: ClusterSnapshot) -> float:
+    """Return when the newest of all jobs that were started here had been queued, as far as is known."""
+    residents = (
+        resident.job.queued_s
+        for state in snapshot.nodes.values()
+        for held in state.sets
+        for resident in held.residents
+    )
+    known = snapshot.newest_started_queued_s
+    return max(residents, default=-math.inf) if known is None else max(known, max(residents, default=known))
