@@ -17,7 +17,13 @@ from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
 from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
-from airflow_provider_eaco.core.model.profile import CoallocationProfile, ProfileBook, ProfileKey, SoloProfile
+from airflow_provider_eaco.core.model.profile import (
+    CoallocationProfile,
+    PowerScope,
+    ProfileBook,
+    ProfileKey,
+    SoloProfile,
+)
 from airflow_provider_eaco.core.model.snapshot import Observation
 
 
@@ -224,6 +230,33 @@ class EnergyLog(Protocol):
         """Add the part to what is stored for its job, token and GPU.
 
         One part without a measured energy, or a partial one, marks the sum as partial for good.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class RunMeter:
+    """What a meter saw of one job's run under one lease; ``None`` is unknown.
+
+    ``memory_peak_mib`` is the job's own, per GPU, whoever else was there. The other values describe the
+    placement, over the device time in which the job was alone on it; without such a time they are unknown.
+    ``power_w`` is the mean draw of all its GPUs together and covers what ``scope`` says.
+    """
+
+    memory_peak_mib: int | None = None
+    utilisation_pct: float | None = None
+    utilisation_max_pct: float | None = None
+    memory_utilisation_pct: float | None = None
+    power_w: float | None = None
+    scope: PowerScope = PowerScope.NODE
+
+
+class RunMeters(Protocol):
+    """A meter that keeps what it saw of each job, so that a complete run can become a profile."""
+
+    def run_meter(self, job_id: str, token: int) -> RunMeter | None:
+        """Return what was seen of the job under this token up to now; ``None`` if it was never seen here.
+
+        To be asked before the lease falls. Never raises: what cannot be read was not seen.
         """
 
 

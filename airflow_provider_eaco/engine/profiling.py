@@ -16,31 +16,14 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
-    PowerScope,
     ProfileBook,
     ProfileSource,
     SoloProfile,
     family_set,
 )
 from airflow_provider_eaco.core.model.snapshot import GpuSet, Resident
-from airflow_provider_eaco.core.ports import JobRecord, ProfileStore
+from airflow_provider_eaco.core.ports import JobRecord, ProfileStore, RunMeter
 from airflow_provider_eaco.engine.running_mean import RunningMean
-
-
-@dataclass(frozen=True, slots=True)
-class RunMeter:
-    """What a meter saw of one job over its whole run; ``None`` is unknown.
-
-    ``memory_peak_mib`` is the job's own, per GPU. The other values describe the placement and are given only
-    for a run that was alone on it from start to end. ``power_w`` covers what ``scope`` says.
-    """
-
-    memory_peak_mib: int | None = None
-    utilisation_pct: float | None = None
-    utilisation_max_pct: float | None = None
-    memory_utilisation_pct: float | None = None
-    power_w: float | None = None
-    scope: PowerScope = PowerScope.NODE
 
 
 @dataclass(frozen=True, slots=True)

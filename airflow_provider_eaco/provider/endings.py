@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.errors import EacoError, StoreUnavailableError
 from airflow_provider_eaco.core.model.placement import Lease
-from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView, RunMeter
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report, ingest
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
@@ -105,7 +105,7 @@ class EndingBook:
             log.warning("A finished run teaches nothing: job_id=%s error=%s", group.job_id, error)
 
     def _note(self, view: LedgerView, lease: Lease, record: JobRecord, phase: JobPhase) -> None:
-        run = ended_run(record, lease, view.nodes, phase)
+        run = ended_run(record, lease, view.nodes, phase, self._meter_of(lease))
         if run is not None:
             learn_run(self._services.profiles, run, view.now_s)
         done = record.job.progress.units_done
@@ -117,3 +117,10 @@ class EndingBook:
             f"{len(lease.placement.gpu_uuids)} GPUs on {lease.placement.node} are free of it",
             view.now_s,
         )
+
+    def _meter_of(self, lease: Lease) -> RunMeter | None:
+        for meter in self._services.meters:
+            seen = None if meter.runs is None else meter.runs.run_meter(lease.job_id, lease.token)
+            if seen is not None:
+                return seen
+        return None

@@ -15,6 +15,7 @@ from airflow_provider_eaco.core.ports import (
     EnergyLog,
     Ledger,
     ProfileStore,
+    RunMeters,
     Telemetry,
 )
 from airflow_provider_eaco.engine.admission_loop import CycleReport
@@ -41,11 +42,13 @@ class EnergyMeter(Protocol):
 class NodeMeter:
     """A meter with what a task on its nodes has to find in its environment.
 
-    ``simulated_state``: path of the device model, for simulated nodes; ``energy`` closes energy records.
+    ``simulated_state``: path of the device model, for simulated nodes; ``energy`` closes energy records;
+    ``runs`` tells what was seen of a run that ends. A meter that leaves one out measures that much less.
     """
 
     telemetry: Telemetry
     energy: EnergyMeter | None = None
+    runs: RunMeters | None = None
     simulated_state: str | None = None
 
 

@@ -119,7 +119,7 @@ def make_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:
         TruthTable(built_in_book(), parse_truth(settings.simulated_truth)),
         time_scale=settings.simulated_time_scale,
     )
-    return (NodeMeter(cluster, energy=cluster, simulated_state=str(settings.simulated_state)),)
+    return (NodeMeter(cluster, cluster, cluster, simulated_state=str(settings.simulated_state)),)
 
 
 def present_pools(settings: EacoSettings | None = None) -> Sequence[PoolState]:

@@ -18,8 +18,9 @@ from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Prog
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.model.profile import family_set
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
+from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
-from airflow_provider_eaco.engine.profiling import RunMeter, ended_run, learn_run
+from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
 from airflow_provider_eaco.simulator.beliefs import UNIT_S, Belief, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock

@@ -116,6 +116,8 @@ class DeviceModel:
             for uuid in held.gpu_uuids:
                 self.gpu_energy_j[uuid] += gpu_j
             busy.update(held.gpu_uuids)
+            if len(held.members) == 1:
+                self.residents[held.members[0]].count_alone(step_s, held.utilisation_pct)
         for node in self.nodes:
             for uuid in node.gpu_uuids:
                 if uuid not in busy:

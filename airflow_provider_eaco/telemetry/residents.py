@@ -31,7 +31,8 @@ class Resident:
 
     ``unit`` is the number the client gave to the unit it began (0: none yet). ``work_left_s`` and
     ``unit_work_s`` are solo seconds. ``hold_until_s`` is the wall instant after which it holds the clock no
-    more. ``power_w`` is its part of the draw of its GPUs.
+    more. ``power_w`` is its part of the draw of its GPUs. ``alone_s`` is the part of its stay in which nobody
+    else was on them, with the energy of that time and its integral of utilisation, in seconds.
     """
 
     job_id: str
@@ -58,6 +59,9 @@ class Resident:
     segment_energy_j: float = 0.0
     units_done: int = 0
     unit_times_s: list[float] = field(default_factory=list)
+    alone_s: float = 0.0
+    alone_energy_j: float = 0.0
+    alone_busy_s: float = 0.0
 
     @property
     def key(self) -> ResidentKey:
@@ -83,6 +87,12 @@ class Resident:
             self.unit_elapsed_s += step_s
             self.work_s += work_s
             self.segment_work_s += work_s
+
+    def count_alone(self, step_s: float, utilisation_pct: float) -> None:
+        """Count ``step_s`` simulated seconds in which nobody else was on its GPUs."""
+        self.alone_s += step_s
+        self.alone_energy_j += self.power_w * step_s
+        self.alone_busy_s += utilisation_pct / 100 * step_s
 
 
 @dataclass(slots=True)

@@ -17,7 +17,8 @@ from uuid import UUID, uuid5
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
-from airflow_provider_eaco.core.ports import EnergyLog, EnergyMethod, EnergyPart, Occupant
+from airflow_provider_eaco.core.model.profile import PowerScope
+from airflow_provider_eaco.core.ports import EnergyLog, EnergyMethod, EnergyPart, Occupant, RunMeter
 from airflow_provider_eaco.telemetry.device_model import DeviceModel
 from airflow_provider_eaco.telemetry.gpu_models import GPU_MODELS
 from airflow_provider_eaco.telemetry.history import History
@@ -161,13 +162,13 @@ class SimulatedCluster:
 
     def account(self, job_id: str, token: int) -> JobAccount | None:
         """Return what the job did so far under this token; ``None`` if it never was here, or long ago."""
-        model = self._file.load()
-        if model is None:
-            return None
-        model.advance(self._clock())
-        key = job_id, token
-        resident = model.residents.get(key) or model.departed.get(key)
-        return None if resident is None else _account(resident, resident=key in model.residents)
+        found = self._find(job_id, token)
+        return None if found is None else _account(found[0], resident=found[1])
+
+    def run_meter(self, job_id: str, token: int) -> RunMeter | None:
+        """Return what the job drew and used so far under this token, as the device model has it."""
+        found = self._find(job_id, token)
+        return None if found is None else _run_meter(found[0])
 
     def energy_of(self, job_id: str) -> float | None:
         """Return the job's energy in joules over all its stays; ``None`` if it never was here."""
@@ -191,6 +192,16 @@ class SimulatedCluster:
     def history(self) -> History | None:
         """Return all that happened since the state began; ``None`` without a state."""
         return self._file.history(self._clock())
+
+    def _find(self, job_id: str, token: int) -> tuple[Resident, bool] | None:
+        """Return the job under this token, and whether it is resident now."""
+        model = self._file.load()
+        if model is None:
+            return None
+        model.advance(self._clock())
+        key = job_id, token
+        one = model.residents.get(key) or model.departed.get(key)
+        return None if one is None else (one, key in model.residents)
 
     def _make(self) -> DeviceModel:
         now_s = self._clock()
@@ -251,4 +262,15 @@ def _account(one: Resident, *, resident: bool) -> JobAccount:
         units_done=one.units_done,
         unit_times_s=tuple(one.unit_times_s),
         resident=resident,
+    )
+
+
+def _run_meter(one: Resident) -> RunMeter:
+    if not one.alone_s:
+        return RunMeter(memory_peak_mib=one.memory_mib)
+    return RunMeter(
+        memory_peak_mib=one.memory_mib,
+        utilisation_pct=100 * one.alone_busy_s / one.alone_s,
+        power_w=one.alone_energy_j / one.alone_s,
+        scope=PowerScope.NODE,
     )

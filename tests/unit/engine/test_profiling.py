@@ -12,8 +12,8 @@ from airflow_provider_eaco.core.model.job import Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.profile import PowerScope, ProfileSource, family_set
 from airflow_provider_eaco.core.model.snapshot import GpuSet
-from airflow_provider_eaco.core.ports import JobRecord
-from airflow_provider_eaco.engine.profiling import EndedRun, RunMeter, ended_run, learn_run, learn_set
+from airflow_provider_eaco.core.ports import JobRecord, RunMeter
+from airflow_provider_eaco.engine.profiling import EndedRun, ended_run, learn_run, learn_set
 from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
 from tests.builders import NOW_S, make_book, make_job, make_node, make_pair, make_resident, make_solo
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
-from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
+from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart, RunMeter
 from airflow_provider_eaco.telemetry.history import ResidentSegment
 from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, gpu_uuid, read_history, simulated_node
 from tests.contract.parts import ManualClock
@@ -64,6 +64,28 @@ def test_memory_is_the_request_else_the_truth_else_unknown(
         ]
     )
     assert cluster.read()[0].memory_used_mib == expected_mib
+
+
+def test_a_run_is_metered_while_it_is_alone(state: Path, clock: ManualClock) -> None:
+    """Power and utilisation are those of the time without others; the memory is the job's own, always."""
+    cluster = make_cluster(state, clock)
+    assert cluster.run_meter("a", 1) is None
+    cluster.occupy([SLOW])
+    assert cluster.run_meter("a", 1) == RunMeter(4000)
+    clock.advance(31)
+    alone = cluster.run_meter("a", 1)
+    assert alone is not None
+    assert (alone.power_w, alone.utilisation_pct, alone.memory_peak_mib) == (
+        pytest.approx(100),
+        pytest.approx(10),
+        4000,
+    )
+    cluster.occupy([SLOW, FAST])
+    clock.advance(60)
+    assert cluster.run_meter("a", 1) == alone
+    assert cluster.run_meter("b", 2) == RunMeter()
+    cluster.occupy([])
+    assert cluster.run_meter("a", 1) == alone
 
 
 def test_memory_is_never_more_than_there_is(state: Path, clock: ManualClock) -> None:

@@ -125,39 +125,69 @@ def make_workload(job_id: str, task_id: str, try_number: int = 1) -> Any:
     return SimpleNamespace(ti=ti, key=key, log_path=None, model_dump_json=lambda: f'"{job_id}"')
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What the lane stores in and meters with."""
+
+    ledger: Any
+    profiles: Any
+    decisions: Any
+    planner: Any
+    energy: Any
+    meter: NodeMeter
+
+
+def parts_in_memory() -> Parts:
+    """Return a store that stands at one instant, and one node without a meter."""
+    clock = SimpleNamespace(now_s=lambda: START_S)
+    return Parts(
+        ledger=MemoryLedger(clock),
+        profiles=MemoryProfileStore(ProfileBook()),
+        decisions=MemoryDecisionLog(),
+        planner=MemoryPlannerLock(clock),
+        energy=SimpleNamespace(add=lambda part: None),
+        meter=NodeMeter(FakeMeter()),
+    )
+
+
 class LaneRig:
     """The lane with its surroundings; ``beat`` runs the steps of one heartbeat in order."""
 
-    def __init__(self, monkeypatch: Any, mode: PoolMode = PoolMode.SHARE, policy: str = "exclusive") -> None:
-        self.clock = SimpleNamespace(now_s=lambda: START_S)
+    def __init__(
+        self,
+        monkeypatch: Any,
+        mode: PoolMode = PoolMode.SHARE,
+        policy: str = "exclusive",
+        parts: Parts | None = None,
+    ) -> None:
+        parts = parts or parts_in_memory()
         self.host = FakeHost()
         self.dispatcher = FakeDispatcher()
-        self.meter = FakeMeter()
+        self.meter: Any = parts.meter.telemetry
         self.facts: dict[str, TaskFacts] = {}
         self.progress: dict[Any, Mapping[str, Any]] = {}
         self.instructions: list[tuple[str, Mapping[str, Any]]] = []
-        self.ledger = MemoryLedger(self.clock)
-        profiles = MemoryProfileStore(ProfileBook())
-        self.decisions = MemoryDecisionLog()
+        self.ledger = parts.ledger
+        self.decisions = parts.decisions
         pool = PoolSettings(mode=mode, policy=policy, reject_after_s=0)
         settings = EacoSettings(pools=(pool,))
         self.services = Services(
             settings=settings,
             ledger=self.ledger,
-            profiles=profiles,
+            profiles=parts.profiles,
             decisions=self.decisions,
-            energy=SimpleNamespace(add=lambda part: None),
+            energy=parts.energy,
             admission=AdmissionLoop(
                 self.ledger,
-                profiles,
+                parts.profiles,
                 self.decisions,
-                MemoryPlannerLock(self.clock),
+                parts.planner,
                 pools=lambda: (PoolState(pool, {"eaco": AirflowPool(None)}),),
                 owner="1@here",
             ),
             inventory=Inventory(self.ledger, [self.meter]),
             dispatcher=self.dispatcher,
-            meters=(NodeMeter(self.meter),),
+            meters=(parts.meter,),
             enqueue=lambda session, job, owner: self.ledger.add_waiting(job, owner),
             session=lambda: nullcontext(None),
             save_readings=lambda readings: None,
@@ -174,13 +204,20 @@ class LaneRig:
         self.lane = GpuLane(self.host, self.services, self.plain)
 
     def queue(
-        self, job_id: str, task_id: str, *, state: str = "queued", session: Any = None, try_number: int = 1
+        self,
+        job_id: str,
+        task_id: str,
+        *,
+        state: str = "queued",
+        session: Any = None,
+        try_number: int = 1,
+        request: GpuRequest | None = None,
     ) -> Any:
         workload = make_workload(job_id, task_id, try_number)
         self.host.tasks[workload.key] = workload
         self.facts[job_id] = TaskFacts(job_id, workload.key, state, "eaco", 1, 1, START_S, 1)
-        request = GpuRequest(gpus=2, family=task_id, gpu_memory_mib=1000, share=Share.NEVER)
-        self.lane.accept(workload, request, START_S, session)
+        alone = GpuRequest(gpus=2, family=task_id, gpu_memory_mib=1000, share=Share.NEVER)
+        self.lane.accept(workload, request or alone, START_S, session)
         return workload
 
     def become(self, job_id: str, state: str | None) -> None:
