@@ -11,12 +11,11 @@ from pathlib import Path
 from airflow_provider_eaco import __version__
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.metrics import decision_ms, measures
+from airflow_provider_eaco.simulator.report import write_report
+from airflow_provider_eaco.simulator.run_bounds import bounds_in_summary
 from airflow_provider_eaco.simulator.run_files import write_run
 from airflow_provider_eaco.simulator.runner import Simulation
 from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Accounting, Choices, Scenario, from_trace
-
-# What a bound is given for; the same keys stand in ``gaps``.
-BOUNDS = ("energy_j", "energy_j_at_stretch", "makespan_s", "jct_mean_s", "allocated_utilisation")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=_whole(0), default=1, help="seed of all draws (default: %(default)s)")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="folder for the files of the run"
+    )
+    parser.add_argument(
+        "--no-report", dest="report", action="store_false", help="leave report.html and the plots out"
     )
     parser.add_argument("--nodes", type=_whole(1), help="number of nodes")
     parser.add_argument("--gpus-per-node", type=_whole(1), help="GPUs of each node")
@@ -83,6 +85,8 @@ def execute(options: argparse.Namespace) -> int:
     )
     scenario = from_trace(options.trace, choices) if options.trace else BENCHMARKS[options.benchmark](choices)
     summary = run_and_write(scenario, options.out)
+    if options.report:
+        write_report(options.out, [options.out])
     print(headline(summary))  # noqa: T201 - the answer of the command
     return 0
 
@@ -93,6 +97,7 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
     simulation = Simulation(scenario)
     recording = simulation.run()
     wall_s = time.perf_counter() - began
+    measured = measures(scenario.jobs, recording, scenario.nodes, scenario.gpus_per_node)
     summary: dict[str, object] = {
         "benchmark": scenario.benchmark,
         "policy": scenario.settings.policy,
@@ -102,9 +107,9 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
         "nodes": scenario.nodes,
         "gpus_per_node": scenario.gpus_per_node,
         "version": __version__,
-        **measures(scenario.jobs, recording, scenario.nodes, scenario.gpus_per_node),
-        "bounds": dict.fromkeys(BOUNDS),
-        "gaps": dict.fromkeys(BOUNDS),
+        "max_residents": scenario.settings.max_residents,
+        **measured,
+        **bounds_in_summary(scenario, recording.runs, measured),
         "wall_s": round(wall_s, 3),
         "decision_ms": decision_ms(recording.decision_s),
     }

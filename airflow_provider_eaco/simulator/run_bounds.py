@@ -1,0 +1,66 @@
+"""What a run is held against: its bounds, how far it is from them, and the Pareto curve."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from airflow_provider_eaco.core.ports import EnergySolver
+from airflow_provider_eaco.simulator.bounds import Achieved, Bounds, BoundsOfJobs, gaps, performance_of_truth
+from airflow_provider_eaco.simulator.recording import RunInterval
+from airflow_provider_eaco.simulator.scenario import Scenario
+from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
+
+log = logging.getLogger(__name__)
+
+# What may share GPUs at all: the paper measured up to four. A policy that allows fewer is held against the
+# same limit, since what it leaves out is its choice.
+MOST_RESIDENTS = 4
+
+
+def energy_solver() -> EnergySolver:
+    """Return the solver of the energy program; the one place of the simulator that names it."""
+    return HighsEnergySolver()
+
+
+def bounds_of_scenario(scenario: Scenario) -> BoundsOfJobs:
+    """Return the bounds of the scenario's jobs on its cluster, whatever its policy."""
+    return BoundsOfJobs(
+        scenario.jobs,
+        scenario.nodes * scenario.gpus_per_node,
+        performance_of_truth(scenario.truth, scenario.gpus_per_node),
+        max(MOST_RESIDENTS, scenario.settings.max_residents),
+        energy_solver(),
+    )
+
+
+def bounds_in_summary(
+    scenario: Scenario, runs: Iterable[RunInterval], measured: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return ``bounds``, ``gaps`` and ``pareto`` for ``summary.json``.
+
+    Without scipy (extra ``analysis``) their values are ``None``, and a warning says so.
+
+    :param measured: what the run achieved, as :func:`.metrics.measures` says it.
+    """
+    achieved = Achieved(
+        energy_j=measured["energy_j"]["total"],
+        asleep_j=measured["energy_j"]["asleep"],
+        mean_stretch=measured["stretch"]["mean"],
+        makespan_s=measured["makespan_s"],
+        jct_mean_s=measured["jct_s"]["mean"],
+        allocated_utilisation=measured["allocated_utilisation"],
+        lost_gpu_s=math.fsum(len(run.gpus) * (run.end_s - run.start_s) for run in runs if run.rate == 0),
+    )
+    limits = bounds_of_scenario(scenario)
+    try:
+        bounds = limits.of_run(achieved)
+        curve = [asdict(point) for point in limits.pareto_curve()]
+    except ImportError:
+        log.warning("no bounds: scipy is not installed (extra 'analysis')")
+        unknown = dict.fromkeys(field.name for field in fields(Bounds))
+        return {"bounds": unknown, "gaps": unknown, "pareto": []}
+    return {"bounds": asdict(bounds), "gaps": dict(gaps(achieved, bounds)), "pareto": curve}
