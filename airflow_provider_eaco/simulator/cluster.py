@@ -281,7 +281,9 @@ class VirtualCluster:
             self._expect(run)
 
     def _change_power(self, node: _Node, now_s: float) -> tuple[str, ...]:
-        self._move_power(node, node.power.at(now_s, self._sleep, bool(node.coming)))
+        # The change was due at an instant that may lie between two milliseconds.
+        due_s = max(now_s, node.power.next_change_s(self._sleep) or now_s)
+        self._move_power(node, node.power.at(due_s, self._sleep, bool(node.coming)))
         coming, node.coming = node.coming, []
         self._show(node, now_s)
         for run, gpus in coming:

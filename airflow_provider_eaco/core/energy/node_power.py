@@ -40,7 +40,9 @@ class NodePowerState:
     since_s: float
 
     def wanted(self, now_s: float) -> NodePowerState:
-        """Return the state once somebody was given GPUs there: a sleeping node wakes, a waking one goes on."""
+        """Return the state once somebody was given GPUs there: a sleeping node wakes, a waking one
+        goes on.
+        """
         if self.power is NodePower.ASLEEP:
             return NodePowerState(NodePower.WAKING, now_s)
         if self.power is NodePower.IDLE:

@@ -11,6 +11,8 @@ from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
 from airflow_provider_eaco.core.policy.eaco import EacoPolicy
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
+from airflow_provider_eaco.core.policy.fifo_packed import FifoPackedPolicy
+from airflow_provider_eaco.core.policy.gandiva import GandivaPolicy
 from airflow_provider_eaco.core.policy.ordering import FifoOrdering, ShortestFirstOrdering
 from airflow_provider_eaco.core.policy.orderings.backfill import BackfillOrdering
 from airflow_provider_eaco.core.policy.orderings.by_key import (
@@ -32,6 +34,8 @@ ORDERING_GROUP = "airflow_provider_eaco.orderings"
 POLICIES: Mapping[str, Callable[[PoolSettings], AdmissionPolicy]] = {
     "exclusive": ExclusivePolicy,
     "eaco": EacoPolicy,
+    "fifo_packed": FifoPackedPolicy,
+    "gandiva": GandivaPolicy,
 }
 ORDERINGS: Mapping[str, Callable[[], Ordering]] = {
     "fifo": FifoOrdering,

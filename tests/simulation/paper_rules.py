@@ -1,0 +1,47 @@
+"""The truth of the benchmark ``eaco-nodes``, written down a second time for the checker.
+
+EaCO paper (arXiv 2412.08294), tables 1 to 4: W of a server with 8 V100, mean GPU utilisation in percent, and
+hours to the end alone and together; other sets by the rule of the benchmark.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tests.simulation.checker import Rules
+
+ALONE = {
+    "J1": (712.0, 4.72, 34.76),
+    "J2": (959.0, 11.17, 35.13),
+    "J3": (1330.0, 36.61, 36.01),
+    "J4": (1533.0, 48.01, 36.13),
+}
+TOGETHER = {
+    ("J1", "J3"): (1390.0, 36.63),
+    ("J1", "J4"): (1506.0, 36.51),
+    ("J2", "J4"): (1644.0, 37.01),
+    ("J1", "J2", "J3"): (1541.0, 38.28),
+    ("J1", "J2", "J4"): (1713.0, 38.26),
+    ("J1", "J2", "J3", "J4"): (1944.0, 44.21),
+}
+RATE_OF_SIZE = {2: 1 / 1.035, 3: 1 / 1.083, 4: 1 / 1.245}
+
+
+def paper_truth(families: tuple[str, ...], gpus: int) -> tuple[float, tuple[float, ...]]:
+    """Return watts and rates of a set; on a part of the server's GPUs it draws that part."""
+    share = gpus / 8
+    if len(families) == 1:
+        return ALONE[families[0]][0] * share, (1.0,)
+    if families in TOGETHER:
+        power_w, hours = TOGETHER[families]
+        rate = sum(ALONE[family][2] for family in families) / len(families) / hours
+    else:
+        used = sum(ALONE[family][1] for family in families)
+        power_w = max(392 + 158.5 * math.sqrt(min(100.0, used)), *(ALONE[family][0] for family in families))
+        rate = RATE_OF_SIZE[len(families)] * min(1.0, 100 / used)
+    return power_w * share, (rate,) * len(families)
+
+
+def paper_rules(max_residents: int) -> Rules:
+    """Return the rules of a run on the paper's nodes."""
+    return Rules(paper_truth, free_gpu_w=49.0, base_w=0.0, asleep_w=15.0, max_residents=max_residents)
