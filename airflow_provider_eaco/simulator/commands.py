@@ -22,4 +22,20 @@ COMMANDS: Mapping[str, Command] = {
         "airflow_provider_eaco.simulator.run_command",
         "replay a benchmark or a trace under one policy and ordering",
     ),
+    "compare": Command(
+        "airflow_provider_eaco.simulator.compare",
+        "replay the same jobs under several policies and orderings, in parallel, in both accountings",
+    ),
+    "bounds": Command(
+        "airflow_provider_eaco.simulator.bounds_command",
+        "print what no schedule of the jobs can pass: energy by stretch, makespan, mean JCT",
+    ),
+    "report": Command(
+        "airflow_provider_eaco.simulator.report_command",
+        "make the page of one run, or one page of several runs of the same jobs",
+    ),
+    "convert": Command(
+        "airflow_provider_eaco.simulator.convert",
+        "make a trace of another project's log or of an Airflow database, or profiles of measurements",
+    ),
 }

@@ -1,0 +1,194 @@
+"""``eaco-sim compare``: policies, orderings and numbers of residents side by side, in both accountings.
+
+Each run is a process of its own and leaves its files in a folder of its own; FIFO exclusive, against which
+the others are held, is always among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from itertools import product
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.simulator import run_command
+from airflow_provider_eaco.simulator.report import write_report
+from airflow_provider_eaco.simulator.report.page import COLUMNS, table_rows
+from airflow_provider_eaco.simulator.report.results import RunResult, read_run
+from airflow_provider_eaco.simulator.scenario import EXCLUSIVE, Accounting
+
+BASELINE_ORDER = "fifo"
+
+
+class RunFailedError(EacoError):
+    """One of the runs could not be made; the message names it and its cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One of the runs to compare."""
+
+    policy: str
+    order: str
+    accounting: Accounting
+    max_residents: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder of its files."""
+        residents = "" if self.max_residents is None else f"-{self.max_residents}"
+        return f"{self.policy}{residents}_{self.order}_{self.accounting.value}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options: those of ``run``, some of which take several values here."""
+    parser.conflict_handler = "resolve"
+    run_command.add_arguments(parser)
+    parser.add_argument(
+        "--policy", nargs="+", default=[EXCLUSIVE, "eaco"], help="policies (default: exclusive eaco)"
+    )
+    parser.add_argument("--order", nargs="+", default=[BASELINE_ORDER], help="orderings (default: fifo)")
+    parser.add_argument(
+        "--max-residents", nargs="+", type=int, default=[None], metavar="N", help="for policies that share"
+    )
+    parser.add_argument(
+        "--accounting",
+        nargs="+",
+        type=Accounting,
+        choices=list(Accounting),
+        default=list(Accounting),
+        help="default: both",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        help="runs at one time (default: the processors of this machine, %(default)s)",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Make the runs, write their report, print the figures; return the exit code."""
+    variants = variants_of(options)
+    folder: Path = options.out
+    run_all(options, variants)
+    folders = [folder / variant.name for variant in variants]
+    if options.report:
+        write_report(folder, folders, command_of(options))
+    print_figures([read_run(one) for one in folders])
+    return 0
+
+
+def variants_of(options: argparse.Namespace) -> list[Variant]:
+    """Return every combination once, the baseline of each accounting first.
+
+    How many may share says nothing about a policy that does not share.
+    """
+    found: dict[Variant, None] = {}
+    for accounting in options.accounting:
+        found[Variant(EXCLUSIVE, BASELINE_ORDER, accounting)] = None
+        for policy, order, residents in product(options.policy, options.order, options.max_residents):
+            found[Variant(policy, order, accounting, None if policy == EXCLUSIVE else residents)] = None
+    return list(found)
+
+
+def run_all(options: argparse.Namespace, variants: Sequence[Variant]) -> None:
+    """Make all runs, as many at one time as ``--processes`` says.
+
+    :raises RunFailedError: with the first run that failed; those that have not begun are not made.
+    """
+    context = multiprocessing.get_context("spawn")
+    workers = max(1, min(options.processes, len(variants)))
+    with (
+        _progress(len(variants)) as advance,
+        ProcessPoolExecutor(workers, mp_context=context) as pool,
+    ):
+        waiting = {pool.submit(_run, _options_of(options, variant)): variant for variant in variants}
+        try:
+            for done in as_completed(waiting):
+                advance(waiting[done].name)
+                _raise_problem(done, waiting[done])
+        except RunFailedError:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _raise_problem(done: Future[str], variant: Variant) -> None:
+    try:
+        problem = done.result()
+    except BrokenProcessPool as error:
+        raise RunFailedError(f"{variant.name}: its process was killed (memory?)") from error
+    if problem:
+        raise RunFailedError(f"{variant.name}: {problem}")
+
+
+def _options_of(options: argparse.Namespace, variant: Variant) -> argparse.Namespace:
+    values = {
+        **vars(options),
+        "policy": variant.policy,
+        "order": variant.order,
+        "accounting": variant.accounting,
+        "max_residents": variant.max_residents,
+        "out": options.out / variant.name,
+        # One report shows all of them.
+        "report": False,
+    }
+    return argparse.Namespace(**values)
+
+
+def _run(options: argparse.Namespace) -> str:
+    """Make one run in this process; return what is wrong with it, or nothing."""
+    try:
+        with redirect_stdout(StringIO()):
+            run_command.execute(options)
+    except EacoError as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """Give a function that moves a bar on by one; the bar is on standard error, and gone at the end."""
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=total)
+        yield lambda name: progress.update(bar, advance=1, description=name)
+
+
+def print_figures(runs: Sequence[RunResult]) -> None:
+    """Print the table of the report, one line for each run."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for index, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if index < 2 else "right", overflow="fold")
+    for row in table_rows(runs):
+        table.add_row(*row)
+    console = Console()
+    if not console.is_terminal:
+        # A file or a pipe has no width that a table could be folded to.
+        console.width = 200
+    console.print(table)
+
+
+def command_of(options: argparse.Namespace) -> str:
+    """Return the command that makes these runs again, without the folder that they go to."""
+    words = ["eaco-sim", "compare", options.benchmark or f"--trace {Path(options.trace).name}"]
+    words += ["--policy", *options.policy, "--order", *options.order]
+    if options.max_residents != [None]:
+        words += ["--max-residents", *map(str, options.max_residents)]
+    for name in ("nodes", "gpus_per_node", "load", "jobs", "belief", "seed"):
+        value = getattr(options, name, None)
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return " ".join(words)
