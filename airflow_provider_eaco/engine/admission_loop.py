@@ -174,9 +174,11 @@ class _Cycle:
 def _all_held(snapshot: ClusterSnapshot, problem: str) -> Plan:
     """Return the plan of a pool that cannot be planned: everybody waits and sees why."""
     settings = snapshot.pool.settings
-    finding = Finding(
-        Reason.MISCONFIGURED, {"problem": f"pool {settings.name}, policy {settings.policy}: {problem}"}
+    sentence = (
+        f"GPU pool {settings.name} cannot be planned with policy {settings.policy} and ordering "
+        f"{settings.ordering}: {problem}; its tasks wait until that is corrected or [eaco] pools names others"
     )
+    finding = Finding(Reason.MISCONFIGURED, {"problem": sentence})
     kinds: dict[JobKind, list[str]] = {}
     for job in snapshot.waiting:
         kinds.setdefault(job.kind, []).append(job.job_id)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Verdict
+from airflow_provider_eaco.provider.explain import ShownReason
 from airflow_provider_eaco.provider.host import ExecutorHost
 
 EVENT_HOLD = "eaco hold"
@@ -51,9 +52,9 @@ class ReasonLog:
 
 
 def text_of(decision: AdmissionDecision) -> str:
-    """Return the decision as a sentence: its findings, most severe first, or where it was admitted."""
+    """Return the decision in one line: code and sentence of each reason, most severe first, or the place."""
     if decision.findings:
-        return "; ".join(finding.text for finding in decision.findings)
+        return "; ".join(ShownReason.of(finding).line for finding in decision.findings)
     if decision.placement is None:
         return str(decision.verdict)
     gpus = len(decision.placement.gpu_uuids)

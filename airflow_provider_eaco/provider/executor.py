@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.executors.base_executor import BaseExecutor
 
+from airflow_provider_eaco.core.model.decision import Finding, Reason, reject
 from airflow_provider_eaco.core.model.errors import InvalidRequestError, StoreUnavailableError
 from airflow_provider_eaco.provider import task_log
-from airflow_provider_eaco.provider.audit import EVENT_REJECT
+from airflow_provider_eaco.provider.audit import EVENT_REJECT, text_of
 from airflow_provider_eaco.provider.compat import renew_token, task_queue
 from airflow_provider_eaco.provider.request import has_request, parse_executor_config
 from airflow_provider_eaco.provider.running import Event
@@ -223,7 +224,9 @@ class EacoExecutor(BaseExecutor):
             )
         except InvalidRequestError as error:
             # Failed at the next heartbeat: here the scheduler is still handing over.
-            self._unreadable[workload.key] = (workload, f"the request cannot be read: {error}")
+            problem = f"the task's GPU request cannot be used: {error}; correct it and clear the task"
+            finding = Finding(Reason.MISCONFIGURED, {"problem": problem})
+            self._unreadable[workload.key] = (workload, text_of(reject(finding)))
             return
         if request is not None:
             lanes.accept(workload, request, session)

@@ -56,6 +56,11 @@ class ShownReason:
     def of(cls, finding: Finding) -> ShownReason:
         return cls(finding.reason.code, finding.text, finding.reason.remedy)
 
+    @property
+    def line(self) -> str:
+        """Code and sentence, as one line."""
+        return f"{self.code}: {self.sentence}"
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -138,7 +143,7 @@ def in_words(explanation: Explanation, now_s: float) -> list[str]:
         since = _since(explanation.since_s, now_s)
         lines.append(f"  reason: {explanation.reason.code}, {since}: {explanation.reason.sentence}")
         lines.append(f"  what would change it: {explanation.reason.remedy}")
-    lines += [f"  also: {r.code}: {r.sentence} (to change it: {r.remedy})" for r in explanation.also]
+    lines += [f"  also: {r.line} (to change it: {r.remedy})" for r in explanation.also]
     lines += [f"  {shown_instant(event.at_s)}  {event.event}: {event.text}" for event in explanation.story]
     if explanation.state != JobPhase.WAITING and explanation.reason is None:
         lines.append(f"  energy: {explanation.energy}")

@@ -61,7 +61,11 @@ class Lanes:
     """
 
     def __init__(
-        self, host: ExecutorHost, executor: BaseExecutor, dispatcher: LocalDispatcher, problem: str | None
+        self,
+        host: ExecutorHost,
+        executor: BaseExecutor,
+        dispatcher: LocalDispatcher,
+        problem: Exception | None,
     ) -> None:
         self._host = host
         self._executor = executor
@@ -92,7 +96,7 @@ class Lanes:
             services = make_services(settings, host.owner, dispatcher)
         except (InvalidSettingError, OSError) as error:
             log.exception("GPU tasks are held until the configuration is corrected")
-            return cls(host, executor, dispatcher, str(error))
+            return cls(host, executor, dispatcher, error)
         lanes = cls(host, executor, dispatcher, None)
         lanes.settings = settings
         lanes.gpu = GpuLane(host, services, lanes.plain)
@@ -179,7 +183,8 @@ class Lanes:
     def note_unavailable(self, text: str) -> None:
         """Tell held tasks that our tables are out of reach."""
         if self.gpu is not None:
-            self.gpu.note_trouble(Finding(Reason.MISCONFIGURED, {"problem": text}))
+            problem = f"GPU tasks wait until the provider's tables can be used: {text}"
+            self.gpu.note_trouble(Finding(Reason.MISCONFIGURED, {"problem": problem}))
 
     def summary(self) -> str:
         """Return what is in memory, in one line."""
@@ -188,7 +193,11 @@ class Lanes:
         return f"held={held} running_gpu={granted} running_plain={len(self.plain.groups)}"
 
     def _tell_misconfigured(self) -> None:
-        finding = Finding(Reason.MISCONFIGURED, {"problem": self.problem})
+        problem = (
+            "GPU tasks wait until the provider's configuration is corrected and the scheduler is started "
+            f"again: {self.problem}"
+        )
+        finding = Finding(Reason.MISCONFIGURED, {"problem": problem})
         for task in self._stranded:
             self._reasons.note_finding(task.job_id, task.key, finding)
         self._reasons.flush()

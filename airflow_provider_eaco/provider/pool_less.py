@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.core.model.decision import Finding, Reason
+from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
 from airflow_provider_eaco.core.model.errors import InvalidRequestError
 from airflow_provider_eaco.core.model.job import Job, OrderKey
 from airflow_provider_eaco.provider import task_instances
-from airflow_provider_eaco.provider.audit import EVENT_HOLD
+from airflow_provider_eaco.provider.audit import EVENT_HOLD, text_of
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.request import parse_executor_config
 from airflow_provider_eaco.provider.services import Services
@@ -68,7 +68,8 @@ class PoolLessTasks:
         except InvalidRequestError:
             request = None  # the hand-over will say so
         if request is None:
-            self._host.tell(key, EVENT_HOLD, Finding(Reason.POOL_UNKNOWN, {"pool": facts.pool}).text)
+            unknown = Finding(Reason.POOL_UNKNOWN, {"pool": facts.pool})
+            self._host.tell(key, EVENT_HOLD, text_of(hold(unknown)))
             return
         order = OrderKey(facts.run_after_s, key.dag_id, key.task_id, key.map_index, facts.job_id)
         job = Job(facts.job_id, request, facts.pool, now_s, order, facts.priority, facts.pool_slots)

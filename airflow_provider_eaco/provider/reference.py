@@ -14,10 +14,6 @@ from airflow_provider_eaco.provider.explain import NOT_DECIDED, NOT_DECIDED_REME
 from airflow_provider_eaco.provider.options import OPTIONS, SECTION, Option
 from airflow_provider_eaco.provider.shown import UNKNOWN
 
-_AT_ONCE = (
-    f"`{Reason.EXCEEDS_POOL.code}`, `{Reason.DEADLINE_UNREACHABLE.code}` and a request that cannot be read "
-    f"(`{Reason.MISCONFIGURED.code}`)"
-)
 _HEAD = f"""\
 # Reasons
 
@@ -28,10 +24,13 @@ this page lists them in that order. `airflow eaco why TASK` and `airflow eaco qu
 sentence, and Airflow's audit log the same sentence, with the numbers of the case in place of the
 names in braces. A number that nobody knows reads `{UNKNOWN}`.
 
-{_AT_ONCE} fail the task at once,
+`{Reason.EXCEEDS_POOL.code}` and `{Reason.DEADLINE_UNREACHABLE.code}` fail the task at once,
 `{Reason.NO_SUCH_GPU.code}` after `[eaco] reject_after` seconds. With every other reason the task keeps
-waiting, without a time-out; so do all tasks of a pool whose policy or ordering fails, which is
-`{Reason.MISCONFIGURED.code}` too.
+waiting, without a time-out.
+
+`{Reason.MISCONFIGURED.code}` has a sentence for each case, which names what cannot be used and what follows:
+a task's own request (that task fails at once), a pool's policy or ordering (all tasks of the pool wait), an
+option of section `[{SECTION}]` or the provider's tables (all GPU tasks wait).
 
 | code | it applies when | what would change it |
 | --- | --- | --- |

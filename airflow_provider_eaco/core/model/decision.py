@@ -24,7 +24,8 @@ class Reason(Enum):
     change it. Codes are stored and shown; sentences are rendered from :class:`Finding`.
     """
 
-    MISCONFIGURED = ("misconfigured", "the request cannot be read: {problem}", "correct the task's request")
+    # Whoever finds it writes the whole sentence: what cannot be used, why, and what follows.
+    MISCONFIGURED = ("misconfigured", "{problem}", "correct what is named")
     EXCEEDS_POOL = (
         "exceeds_pool",
         "the task takes {pool_slots} slots, the Airflow pool {pool} has {slots} in all",
@@ -148,9 +149,19 @@ class Reason(Enum):
         raise ValueError(f"unknown reason code {code!r}")
 
 
-class _Unknown(dict[str, object]):
-    def __missing__(self, key: str) -> str:
+class _UnknownNumber:
+    """Reads ``unknown`` in whatever format the sentence has for the number."""
+
+    def __format__(self, spec: str) -> str:
         return "unknown"
+
+
+_UNKNOWN = _UnknownNumber()
+
+
+class _Numbers(dict[str, object]):
+    def __missing__(self, key: str) -> object:
+        return _UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +173,12 @@ class Finding:
 
     @property
     def text(self) -> str:
-        values = {k: ("unknown" if v is None else v) for k, v in self.numbers.items()}
+        values = {k: (_UNKNOWN if v is None else v) for k, v in self.numbers.items()}
         try:
-            return self.reason.sentence.format_map(_Unknown(values))
+            return self.reason.sentence.format_map(_Numbers(values))
         except (ValueError, TypeError):
-            # A number that is unknown cannot take a numeric format: show the sentence's fields plainly.
-            return f"{self.reason.code}: " + ", ".join(f"{k}={v}" for k, v in sorted(values.items()))
+            # Somebody's policy gave words where the sentence has a number.
+            return ", ".join(f"{k}={v}" for k, v in sorted(values.items()))
 
 
 @dataclass(frozen=True, slots=True)

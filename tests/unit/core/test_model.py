@@ -38,7 +38,14 @@ def test_a_finding_with_unknown_numbers_still_reads() -> None:
     """An unknown number is shown as unknown, whether its field has a numeric format or not."""
     assert Finding(Reason.DRAINING, {}).text == "every fitting node is draining: unknown"
     shown = Finding(Reason.NO_ENERGY_GAIN, {"shared_j": None, "alone_j": None}).text
-    assert shown == "no_energy_gain: alone_j=unknown, shared_j=unknown"
+    assert shown == "a unit would take unknown J shared, unknown J alone"
+
+
+def test_a_finding_of_somebody_elses_policy_still_reads() -> None:
+    """Words where the sentence has a number are shown by their names."""
+    assert (
+        Finding(Reason.NO_ENERGY_GAIN, {"shared_j": "much", "alone_j": 1}).text == "alone_j=1, shared_j=much"
+    )
 
 
 BAD_PROFILES: dict[str, dict[str, Any]] = {

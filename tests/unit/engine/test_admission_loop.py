@@ -217,7 +217,10 @@ def test_c67_an_exception_in_a_policy_holds_its_pool_only() -> None:
     (held,) = [item for item in report.changed if item.job_ids == ("x",)]
     assert held.decision.verdict is Verdict.HOLD
     assert held.decision.reason is Reason.MISCONFIGURED
-    assert "ZeroDivisionError: no luck today" in held.decision.findings[0].text
+    assert held.decision.findings[0].text == (
+        "GPU pool bad cannot be planned with policy eaco and ordering fifo: ZeroDivisionError: no luck "
+        "today; its tasks wait until that is corrected or [eaco] pools names others"
+    )
     assert rig.phase("running") is JobPhase.RUNNING
     broken = False
     assert rig.loop.run_once().failures == {}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_provider_eaco.core.model.decision import Reason
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason
 from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
 from airflow_provider_eaco.core.model.job import Job, Share
+from airflow_provider_eaco.provider.audit import ReasonLog
 from tests.builders import make_job, make_node, make_pair, make_progress, make_solo
 from tests.unit.provider.cli.rig import Cli, Cluster, set_pool
+from tests.unit.provider.executor.lane_rig import FakeHost
 
 WAITER = "waiter"
 
@@ -91,6 +94,15 @@ def _with_health(cluster: Cluster, health: GpuHealth) -> None:
     cluster.store.ledger.save_nodes([replace(node, gpus=(replace(node.gpus[0], health=health),))])
 
 
+def audit_lines(decision: AdmissionDecision) -> list[str]:
+    """Return what the executor writes into Airflow's audit log for this decision."""
+    host = FakeHost()
+    reasons = ReasonLog(host)
+    reasons.note(WAITER, SimpleNamespace(task_id=WAITER), decision)
+    reasons.flush()
+    return [text for _, _, text in host.told]
+
+
 @dataclass(frozen=True)
 class Case:
     """A cause, the reason that it gives, and what takes the cause away."""
@@ -126,6 +138,8 @@ def test_c63_every_cause_is_told_as_it_is_stored(case: Case, cluster: Cluster, c
 
     (why,) = cli("why", WAITER, "--output", "json").json()
     assert (why["reason"], why["sentence"]) == (case.reason.code, finding.text)
+    (line,) = audit_lines(entry.decision.decision)
+    assert line.startswith(f"{why['reason']}: {why['sentence']}")
     assert (why["position"], why["of"], why["pool"]) == ("1", "1", "eaco")
     assert why["what_would_change_it"] == case.reason.remedy
     assert why["since"].endswith(" UTC")

@@ -110,9 +110,9 @@ def test_c23_an_unreadable_request_fails_its_task_alone(executor, config):
     executor.sync()
     state, info = executor.event_buffer[make_task("broken").key]
     assert state == "failed"
-    assert "the request cannot be read" in info
+    assert info.startswith("misconfigured: the task's GPU request cannot be used: ")
     assert [key.task_id for key in executor.queue()] == ["good"]
-    assert executor._task_event_logs[-1].event == "eaco reject"
+    assert (executor._task_event_logs[-1].event, executor._task_event_logs[-1].extra) == ("eaco reject", info)
 
 
 def test_no_failure_of_ours_reaches_the_scheduler(executor):

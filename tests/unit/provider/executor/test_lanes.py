@@ -1,0 +1,59 @@
+"""Both lanes together: what GPU tasks are told while ours is broken, and what goes on all the same."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.job import GpuRequest
+from airflow_provider_eaco.provider import lanes as lanes_module
+from airflow_provider_eaco.provider.lanes import Lanes
+from tests.unit.provider.executor.lane_rig import FakeDispatcher, FakeHost, LaneRig, make_workload
+
+
+@pytest.fixture
+def executor():
+    """What lanes ask of the executor."""
+    return SimpleNamespace(parallelism=8, conf=SimpleNamespace(get=lambda *_: None), running=set())
+
+
+def test_c67_a_broken_configuration_holds_gpu_tasks_with_the_option_named(executor):
+    """GPU tasks wait and are told once which option is wrong; the plain lane has its whole room."""
+    host = FakeHost()
+    problem = InvalidSettingError("[eaco] pools", "is not JSON")
+    lanes = Lanes(host, executor, FakeDispatcher(), problem)
+    lanes.accept(make_workload("a", "first"), GpuRequest(gpus=1, family="f"), None)
+    for _ in range(2):
+        for name, step in lanes.steps():
+            if name != "keep-alive":
+                step()
+    line = (
+        "misconfigured: GPU tasks wait until the provider's configuration is corrected and the scheduler "
+        "is started again: [eaco] pools: is not JSON"
+    )
+    assert host.told == [("first", "eaco hold", line)]
+    assert lanes.plain.room == 8
+
+
+def test_c67_tables_out_of_reach_are_told_to_those_who_wait(executor, monkeypatch):
+    """A lost database of ours is a reason to wait, in the words of the store."""
+    rig = LaneRig(monkeypatch)
+    rig.queue("a", "first")
+    lanes = Lanes(rig.host, executor, rig.dispatcher, None)
+    lanes.gpu = rig.lane
+    lanes.note_unavailable("the database is gone")
+    line = "misconfigured: GPU tasks wait until the provider's tables can be used: the database is gone"
+    assert rig.host.told == [("first", "eaco hold", line)]
+
+
+def test_a_cpu_task_without_its_pool_is_told_with_code_and_sentence(monkeypatch):
+    """A task that never reaches an executor gets the same line in the audit log as one that waits."""
+    rig = LaneRig(monkeypatch)
+    rig.queue("a", "first")
+    facts = rig.facts["a"]
+    found = {"a": (facts, None)}
+    monkeypatch.setattr(lanes_module.task_instances, "without_pool", lambda *_: found)
+    tasks = lanes_module.PoolLessTasks(rig.host, rig.services, ["EacoExecutor"], True)
+    tasks.look(0.0)
+    tasks.look(1.0)
+    assert rig.host.told == [("first", "eaco hold", "pool_unknown: the Airflow pool eaco does not exist")]
