@@ -46,12 +46,47 @@ class JobRecord:
     ended_s: float | None = None
 
 
+# A lease with its job; ``None``: the job is not in the view.
+Member = tuple[Lease, JobRecord | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerIndex:
+    """Jobs and leases as planning looks at them.
+
+    ``members`` are the leases on each node, by its name, oldest first; ``waiting`` the jobs that wait;
+    ``used_slots`` the Airflow pool slots that jobs with a lease take, by Airflow pool.
+    """
+
+    members: Mapping[str, tuple[Member, ...]]
+    waiting: tuple[JobRecord, ...]
+    used_slots: Mapping[str, int]
+
+    @classmethod
+    def of(cls, jobs: Sequence[JobRecord], leases: Sequence[Lease]) -> LedgerIndex:
+        records = {record.job.job_id: record for record in jobs}
+        members: dict[str, list[Member]] = {}
+        used_slots: dict[str, int] = {}
+        for lease in sorted(leases, key=lambda lease: lease.token):
+            record = records.get(lease.job_id)
+            members.setdefault(lease.placement.node, []).append((lease, record))
+            if record is not None:
+                job = record.job
+                used_slots[job.pool] = used_slots.get(job.pool, 0) + job.pool_slots
+        return cls(
+            {node: tuple(there) for node, there in members.items()},
+            tuple(record for record in jobs if record.phase is JobPhase.WAITING),
+            used_slots,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerView:
     """The ledger at one instant, as one consistent read.
 
     ``gpu_versions`` are the compare-and-set counters of every GPU: a grant made from this view fails with
-    :class:`LeaseConflictError` when one of its GPUs has changed since.
+    :class:`LeaseConflictError` when one of its GPUs has changed since. A ledger that keeps its index up to
+    date hands it out as ``kept_index``; members of a node that did not change are then the same object.
     """
 
     now_s: float
@@ -59,6 +94,11 @@ class LedgerView:
     jobs: tuple[JobRecord, ...]
     leases: tuple[Lease, ...]
     gpu_versions: Mapping[str, int] = field(default_factory=dict)
+    kept_index: LedgerIndex | None = None
+
+    def index(self) -> LedgerIndex:
+        """Return the index of this view, made now where the ledger keeps none."""
+        return self.kept_index or LedgerIndex.of(self.jobs, self.leases)
 
 
 class PlannerLock(Protocol):

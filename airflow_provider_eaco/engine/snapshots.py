@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease, Placement
@@ -21,9 +20,7 @@ from airflow_provider_eaco.core.model.snapshot import (
     PoolState,
     Resident,
 )
-from airflow_provider_eaco.core.ports import JobRecord, LedgerView
-
-Member = tuple[Lease, JobRecord | None]
+from airflow_provider_eaco.core.ports import JobRecord, LedgerIndex, LedgerView, Member
 
 
 def gpu_pool_of(airflow_pool: str, pools: Sequence[PoolState]) -> str:
@@ -44,20 +41,20 @@ def may_use(settings: PoolSettings, node_name: str) -> bool:
 
 def used_slots(view: LedgerView) -> Mapping[str, int]:
     """Return the Airflow pool slots that jobs with a lease take, by Airflow pool."""
-    holders = {lease.job_id for lease in view.leases}
-    used: dict[str, int] = defaultdict(int)
-    for record in view.jobs:
-        if record.job.job_id in holders:
-            used[record.job.pool] += record.job.pool_slots
-    return used
+    return view.index().used_slots
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Built:
     """A node's state with what it was built from."""
 
     members: tuple[Member, ...]
     state: NodeState
+
+    def is_of(self, node: Node, members: tuple[Member, ...]) -> bool:
+        """Tell whether this is also the state of that node with those members."""
+        same_members = self.members is members or self.members == members
+        return same_members and _same_for_planning(self.state.node, node)
 
 
 class SnapshotBuilder:
@@ -70,6 +67,7 @@ class SnapshotBuilder:
     def __init__(self, report_timeout_s: float | None = 120.0) -> None:
         self._report_timeout_s = report_timeout_s
         self._built: dict[str, _Built] = {}
+        self._states: Mapping[str, NodeState] = {}
 
     def build(
         self,
@@ -79,17 +77,16 @@ class SnapshotBuilder:
         readings: Mapping[str, GpuReading],
     ) -> dict[str, ClusterSnapshot]:
         """Return one snapshot per declared pool, by the pool's name, all of the same instant."""
-        states = self._node_states(view)
-        used = used_slots(view)
+        index = view.index()
+        states = self._node_states(view, index)
         waiting: dict[str, list[Job]] = defaultdict(list)
-        for record in view.jobs:
-            if record.phase is JobPhase.WAITING:
-                waiting[gpu_pool_of(record.job.pool, pools)].append(record.job)
+        for record in index.waiting:
+            waiting[gpu_pool_of(record.job.pool, pools)].append(record.job)
         return {
             pool.settings.name: ClusterSnapshot(
                 now_s=view.now_s,
-                pool=_with_used(pool, used),
-                nodes={name: state for name, state in states.items() if may_use(pool.settings, name)},
+                pool=_with_used(pool, index.used_slots),
+                nodes=_usable(pool.settings, states),
                 waiting=tuple(waiting[pool.settings.name]),
                 profiles=profiles,
                 readings=readings,
@@ -97,27 +94,32 @@ class SnapshotBuilder:
             for pool in pools
         }
 
-    def _node_states(self, view: LedgerView) -> dict[str, NodeState]:
-        records = {record.job.job_id: record for record in view.jobs}
-        members: dict[str, list[Member]] = defaultdict(list)
-        for lease in view.leases:
-            members[lease.placement.node].append((lease, records.get(lease.job_id)))
+    def _node_states(self, view: LedgerView, index: LedgerIndex) -> Mapping[str, NodeState]:
+        """Return the states by name; as long as nothing changes this is the same object."""
         built: dict[str, _Built] = {}
         for node in view.nodes:
-            there = tuple(sorted(members[node.name], key=lambda member: member[0].token))
+            there = index.members.get(node.name, ())
             present = self._judged(node, view.now_s)
             last = self._built.get(node.name)
-            if last is None or last.members != there or not _same_for_planning(last.state.node, present):
+            if last is None or not last.is_of(present, there):
                 last = _Built(there, _node_state(present, there, None if last is None else last.state))
             built[node.name] = last
+        if list(built.values()) != list(self._built.values()):
+            self._states = {name: each.state for name, each in built.items()}
         self._built = built
-        return {name: each.state for name, each in built.items()}
+        return self._states
 
     def _judged(self, node: Node, now_s: float) -> Node:
         if self._report_timeout_s is None or not node.available or node.last_report_s is None:
             return node
         silent = now_s - node.last_report_s > self._report_timeout_s
         return replace(node, available=False) if silent else node
+
+
+def _usable(settings: PoolSettings, states: Mapping[str, NodeState]) -> Mapping[str, NodeState]:
+    if "*" in settings.nodes:
+        return states
+    return {name: state for name, state in states.items() if may_use(settings, name)}
 
 
 def _with_used(pool: PoolState, used: Mapping[str, int]) -> PoolState:

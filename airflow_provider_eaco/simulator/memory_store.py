@@ -20,6 +20,7 @@ from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placem
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, ProfileBook, ProfileKey, SoloProfile
 from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView
+from airflow_provider_eaco.simulator.ledger_index import LiveIndex
 
 _Subject = JobKind | tuple[str, ...]
 _Answer = tuple[Verdict, Reason | None, Placement | None]
@@ -57,24 +58,28 @@ class MemoryLedger:
         self._nodes: dict[str, Node] = {}
         self._forgotten: set[str] = set()
         self._versions: dict[str, int] = {}
+        self._past_versions: dict[str, int] = {}
         self._jobs: dict[str, JobRecord] = {}
         self._ended: dict[str, JobRecord] = {}
         self._leases: dict[int, Lease] = {}
         self._token_of: dict[str, int] = {}
         self._sets: dict[Placement, list[int]] = {}
         self._last_token = 0
+        self._index = LiveIndex()
+        self._nodes_by_name: tuple[Node, ...] | None = ()
 
     def view(self) -> LedgerView:
         """Return all nodes, all leases, and every job that is not in a final phase."""
         with self._mutex:
+            if self._nodes_by_name is None:
+                self._nodes_by_name = tuple(self._nodes[name] for name in sorted(self._nodes))
             return LedgerView(
                 now_s=self._clock.now_s(),
-                nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
+                nodes=self._nodes_by_name,
                 jobs=tuple(self._jobs.values()),
                 leases=tuple(self._leases.values()),
-                gpu_versions={
-                    gpu.uuid: self._versions[gpu.uuid] for node in self._nodes.values() for gpu in node.gpus
-                },
+                gpu_versions=dict(self._versions),
+                kept_index=self._index.present(self._jobs),
             )
 
     def record_of(self, job_id: str) -> JobRecord | None:
@@ -99,13 +104,15 @@ class MemoryLedger:
                 return
             known = self._ended.pop(job.job_id, None) or self._jobs.get(job.job_id)
             if known is None:
-                self._jobs[job.job_id] = JobRecord(job, JobPhase.WAITING, owner)
+                self._put_job(JobRecord(job, JobPhase.WAITING, owner))
                 return
             kept = replace(
                 job, queued_s=known.job.queued_s, progress=known.job.progress, on_hold=known.job.on_hold
             )
-            self._jobs[job.job_id] = JobRecord(
-                kept, JobPhase.WAITING, owner, observation=known.observation, started_s=known.started_s
+            self._put_job(
+                JobRecord(
+                    kept, JobPhase.WAITING, owner, observation=known.observation, started_s=known.started_s
+                )
             )
 
     def save_nodes(self, nodes: Sequence[Node]) -> None:
@@ -116,10 +123,9 @@ class MemoryLedger:
                 known = self._nodes.get(node.name)
                 gpus = node.gpus if known is None else (*node.gpus, *self._held_but_missing(known, node))
                 draining = node.draining if known is None else known.draining
-                self._nodes[node.name] = replace(node, gpus=gpus, draining=draining, last_report_s=now_s)
+                self._put_node(replace(node, gpus=gpus, draining=draining, last_report_s=now_s))
                 self._forgotten.discard(node.name)
-                for gpu in gpus:
-                    self._versions.setdefault(gpu.uuid, 0)
+                self._count_gpus(() if known is None else known.gpus, gpus)
 
     def _held_but_missing(self, known: Node, reported: Node) -> list[Gpu]:
         """Return leased GPUs that the node no longer reports: leases keep their place."""
@@ -137,10 +143,11 @@ class MemoryLedger:
             if name not in self._nodes:
                 return
             if any(lease.placement.node == name for lease in self._leases.values()):
-                self._nodes[name] = replace(self._nodes[name], available=False)
+                self._put_node(replace(self._nodes[name], available=False))
                 self._forgotten.add(name)
             else:
-                del self._nodes[name]
+                self._count_gpus(self._nodes.pop(name).gpus, ())
+                self._nodes_by_name = None
                 self._forgotten.discard(name)
 
     def set_draining(self, node: str, draining: bool) -> bool:
@@ -148,7 +155,7 @@ class MemoryLedger:
         with self._mutex:
             if node not in self._nodes:
                 return False
-            self._nodes[node] = replace(self._nodes[node], draining=draining)
+            self._put_node(replace(self._nodes[node], draining=draining))
             return True
 
     def set_hold(self, job_id: str, on_hold: bool) -> bool:
@@ -157,7 +164,7 @@ class MemoryLedger:
             record = self._jobs.get(job_id)
             if record is None or record.phase is not JobPhase.WAITING:
                 return False
-            self._jobs[job_id] = replace(record, job=replace(record.job, on_hold=on_hold))
+            self._put_job(replace(record, job=replace(record.job, on_hold=on_hold)))
             return True
 
     def grant(self, launch: Launch, state: LeaseState, gpu_versions: Mapping[str, int], owner: str) -> Lease:
@@ -185,10 +192,11 @@ class MemoryLedger:
                 trial_since_s=None if state is LeaseState.EXCLUSIVE else now_s,
                 owner=owner,
             )
-            self._leases[lease.token] = lease
+            self._put_lease(lease)
             self._token_of[lease.job_id] = lease.token
             self._sets.setdefault(lease.placement, []).append(lease.token)
-            self._jobs[lease.job_id] = replace(record, phase=JobPhase.LEASED, owner=owner, observation=None)
+            self._index.slots_used(record, 1)
+            self._put_job(replace(record, phase=JobPhase.LEASED, owner=owner, observation=None))
             self._count_change(launch.placement)
             return lease
 
@@ -201,7 +209,7 @@ class MemoryLedger:
                 if lease.set_version == set_version and lease.state is not LeaseState.YIELDING
             ]
             for lease in moved:
-                self._leases[lease.token] = replace(lease, state=state)
+                self._put_lease(replace(lease, state=state))
             return len(moved)
 
     def ask_to_yield(self, job_id: str, set_version: int) -> bool:
@@ -210,7 +218,7 @@ class MemoryLedger:
             lease = self._leases.get(self._token_of.get(job_id, 0))
             if lease is None or lease.set_version != set_version:
                 return False
-            self._leases[lease.token] = replace(lease, state=LeaseState.YIELDING)
+            self._put_lease(replace(lease, state=LeaseState.YIELDING))
             return True
 
     def set_running(self, token: int, process: str) -> bool:
@@ -221,9 +229,7 @@ class MemoryLedger:
                 return False
             record = self._jobs[lease.job_id]
             started_s = self._clock.now_s() if record.started_s is None else record.started_s
-            self._jobs[lease.job_id] = replace(
-                record, phase=JobPhase.RUNNING, process=process, started_s=started_s
-            )
+            self._put_job(replace(record, phase=JobPhase.RUNNING, process=process, started_s=started_s))
             return True
 
     def release(self, token: int, phase: JobPhase) -> bool:
@@ -265,12 +271,34 @@ class MemoryLedger:
             record = self._jobs.get(job_id)
             if record is not None:
                 job = replace(record.job, progress=progress)
-                self._jobs[job_id] = replace(record, job=job, observation=observation)
+                self._put_job(replace(record, job=job, observation=observation))
+
+    def _count_gpus(self, gone: Sequence[Gpu], come: Sequence[Gpu]) -> None:
+        """Keep the counters of the GPUs that are there apart from those of GPUs that may come back."""
+        for gpu in gone:
+            self._past_versions[gpu.uuid] = self._versions.pop(gpu.uuid)
+        for gpu in come:
+            self._versions[gpu.uuid] = self._past_versions.pop(gpu.uuid, 0)
+
+    def _put_node(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        self._nodes_by_name = None
+
+    def _put_job(self, record: JobRecord) -> None:
+        job_id = record.job.job_id
+        self._jobs[job_id] = record
+        self._index.job_saved(record, self._leases.get(self._token_of.get(job_id, 0)))
+
+    def _put_lease(self, lease: Lease) -> None:
+        self._leases[lease.token] = lease
+        self._index.lease_saved(lease)
 
     def _members(self, placement: Placement) -> list[Lease]:
         return [self._leases[token] for token in self._sets.get(placement, ())]
 
     def _drop(self, lease: Lease) -> None:
+        self._index.lease_ended(lease)
+        self._index.slots_used(self._jobs[lease.job_id], -1)
         del self._leases[lease.token]
         del self._token_of[lease.job_id]
         self._sets[lease.placement].remove(lease.token)
@@ -280,11 +308,13 @@ class MemoryLedger:
     def _move_members(self, members: list[Lease], state: LeaseState, version: int, now_s: float) -> None:
         for lease in members:
             asked = lease.state is LeaseState.YIELDING and state is not LeaseState.EXCLUSIVE
-            self._leases[lease.token] = replace(
-                lease,
-                state=LeaseState.YIELDING if asked else state,
-                set_version=version,
-                trial_since_s=None if state is LeaseState.EXCLUSIVE else now_s,
+            self._put_lease(
+                replace(
+                    lease,
+                    state=LeaseState.YIELDING if asked else state,
+                    set_version=version,
+                    trial_since_s=None if state is LeaseState.EXCLUSIVE else now_s,
+                )
             )
 
     def _check_versions(self, placement: Placement, seen: Mapping[str, int]) -> None:
@@ -302,9 +332,10 @@ class MemoryLedger:
         job_id = record.job.job_id
         if phase in FINAL_PHASES:
             del self._jobs[job_id]
-            self._ended[job_id] = replace(record, phase=phase, ended_s=self._clock.now_s())
+            ended = self._ended[job_id] = replace(record, phase=phase, ended_s=self._clock.now_s())
+            self._index.job_saved(ended, None)
         else:
-            self._jobs[job_id] = replace(record, phase=phase)
+            self._put_job(replace(record, phase=phase))
 
 
 class MemoryProfileStore:

@@ -159,7 +159,7 @@ def test_a_pool_sees_its_nodes_and_its_jobs(ledger: MemoryLedger) -> None:
 def test_a_lease_without_its_job_keeps_its_gpus(ledger: MemoryLedger) -> None:
     """GPUs whose holder cannot be seen are neither free nor shared."""
     hold(ledger, "a", "n1", 0, 1)
-    view = replace(ledger.view(), jobs=())
+    view = replace(ledger.view(), jobs=(), kept_index=None)
     state = build(SnapshotBuilder(), view).nodes["n1"]
     assert state.sets == ()
     assert [gpu.uuid for gpu in state.free] == ["n1-gpu02", "n1-gpu03"]
