@@ -28,18 +28,19 @@ def run_cycle(
     queue = line_up(ordering, rules, present)
     line = Line(policy, ordering, queue, present)
     for job in queue.jobs:
+        kind = job.kind
         if job.job_id in queue.refused:
-            line.refuse(job, hold(queue.refused[job.job_id]))
+            line.refuse(job, kind, hold(queue.refused[job.job_id]))
             continue
         # 3. Ask the policy, once for each kind of job and what is barred from it: later launches and promises
         #    only take places away from the kinds that were held before.
-        decision = line.ask(job)
+        decision = line.ask(job, kind)
         if decision.verdict is Verdict.ADMIT:
             # 4. Place it; the next in line sees the cluster with this job on it.
             line.launch(job, decision)
         else:
             # 5. Hold or reject it, and keep for those that wait for GPUs what ordering and rules say.
-            line.hold(job, decision)
+            line.hold(job, kind, decision)
     # 6. One decision a kind, in queue order.
     return Plan(
         pool=snapshot.pool.settings.name,
@@ -55,9 +56,7 @@ def _review(policy: AdmissionPolicy, snapshot: ClusterSnapshot) -> tuple[list[In
     reviews: list[Instruction] = []
     present = snapshot
     for name in sorted(snapshot.nodes):
-        for held in snapshot.nodes[name].sets:
-            if len(held.residents) < 2:
-                continue
+        for held in snapshot.nodes[name].shared_sets:
             review = policy.review(held, snapshot)
             if review is not None:
                 reviews.append(review)

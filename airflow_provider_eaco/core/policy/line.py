@@ -59,7 +59,7 @@ class Line:
         self._decided: dict[_Group | str, AdmissionDecision] = {}
         self._kept_for: set[Needs] = set()
 
-    def ask(self, job: Job) -> AdmissionDecision:
+    def ask(self, job: Job, kind: JobKind) -> AdmissionDecision:
         """Return the policy's answer for the job."""
         offered = self._queue.offers.get(job.job_id) if self._queue.offers and self._planned else None
         if offered is not None:
@@ -67,14 +67,14 @@ class Line:
         if self._planned:
             self._keep_nodes(frozenset(self.snapshot.nodes))
         barred = self._promises.barred_for(job)
-        key = job.kind, barred
-        if key not in self._answers:
+        key = kind, barred
+        answer = self._answers.get(key)
+        if answer is None:
             seen = replace(self.snapshot, barred=barred) if barred else self.snapshot
-            decision = self._policy.decide(job, seen)
-            if decision.verdict is Verdict.ADMIT:
-                return decision
-            self._answers[key] = decision
-        return self._answers[key]
+            answer = self._policy.decide(job, seen)
+            if answer.verdict is not Verdict.ADMIT:
+                self._answers[key] = answer
+        return answer
 
     def launch(self, job: Job, decision: AdmissionDecision) -> None:
         """Place the job as the policy decided."""
@@ -86,16 +86,16 @@ class Line:
         self._groups[job.job_id] = [job]
         self._decided[job.job_id] = decision
 
-    def refuse(self, job: Job, decision: AdmissionDecision) -> None:
+    def refuse(self, job: Job, kind: JobKind, decision: AdmissionDecision) -> None:
         """Let the job wait without asking anybody, and keep nothing for it."""
-        group = _group(job, decision, decision.findings[0].text)
+        group = _group(kind, decision, decision.findings[0].text)
         self._groups.setdefault(group, []).append(job)
         self._decided.setdefault(group, decision)
 
-    def hold(self, job: Job, decision: AdmissionDecision) -> None:
+    def hold(self, job: Job, kind: JobKind, decision: AdmissionDecision) -> None:
         """Let the job wait, and keep for it what it is entitled to."""
         final = _after_patience(job, decision, self.snapshot)
-        group = _group(job, final)
+        group = _group(kind, final)
         self._groups.setdefault(group, []).append(job)
         self._decided.setdefault(group, final)
         if self._planned and self._queue.offers and job.job_id in self._queue.offers:
@@ -123,7 +123,7 @@ class Line:
     def _keep_places(self, needs: Needs) -> None:
         if needs not in self._kept_for:
             self._kept_for.add(needs)
-            self._keep_nodes(nodes_that_could_serve(needs, self.snapshot, self._facts))
+            self._keep_nodes(nodes_that_could_serve(needs, self._facts))
 
     def _keep_nodes(self, names: frozenset[str]) -> None:
         kept = self.snapshot.kept_nodes | names
@@ -131,8 +131,8 @@ class Line:
             self.snapshot = replace(self.snapshot, kept_nodes=kept)
 
 
-def _group(job: Job, decision: AdmissionDecision, why: str = "") -> _Group:
-    return job.kind, decision.verdict, tuple(finding.reason for finding in decision.findings), why
+def _group(kind: JobKind, decision: AdmissionDecision, why: str = "") -> _Group:
+    return kind, decision.verdict, tuple(finding.reason for finding in decision.findings), why
 
 
 def _ids(jobs: Iterable[Job]) -> tuple[str, ...]:

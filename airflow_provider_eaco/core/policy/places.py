@@ -61,9 +61,11 @@ class Cluster:
         """
         self.changes.clear()
         self._touched = {
-            gpus: [group for group in groups.values() if group.pass_time()]
-            for gpus, groups in self._groups.items()
+            gpus: [group for group in groups.values() if group.dated] for gpus, groups in self._groups.items()
         }
+        for touched in self._touched.values():
+            for group in touched:
+                group.pass_time()
         if read_anew:
             for name, known in list(self._known.items()):
                 self._exchange(name, known, self._arrange(known.state, None))
@@ -264,19 +266,19 @@ class Site:
         return self._picked[2:]
 
     def _pick(self, kept_nodes: frozenset[str], barred: frozenset[str]) -> tuple[FreePlace | None, int]:
+        if not kept_nodes and not barred:
+            return (self._places[0] if self._places else None), 0
+        open_to = [place for place in self._places if place.placement.node not in kept_nodes]
+        kept = sum(len(place.free) for place in self._places if place.placement.node in kept_nodes)
+        if not barred:
+            return (open_to[0] if open_to else None), kept
         best: FreePlace | None = None
-        kept = 0
-        for place in self._places:
-            if place.placement.node in kept_nodes:
-                kept += len(place.free)
-            elif barred:
-                left = tuple(gpu for gpu in place.free if gpu.uuid not in barred)
-                kept += len(place.free) - len(left)
-                beside = self._place(place.order[2], place.order[3], left)
-                if beside is not None and (best is None or beside.order < best.order):
-                    best = beside
-            elif best is None:
-                best = place
+        for place in open_to:
+            left = tuple(gpu for gpu in place.free if gpu.uuid not in barred)
+            kept += len(place.free) - len(left)
+            beside = self._place(place.order[2], place.order[3], left)
+            if beside is not None and (best is None or beside.order < best.order):
+                best = beside
         return best, kept
 
     def _offered(self, offered: Placement) -> FreePlace | None:
