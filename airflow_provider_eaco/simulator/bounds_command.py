@@ -15,6 +15,7 @@ from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.simulator.bounds import BoundsOfJobs
 from airflow_provider_eaco.simulator.report.scales import energy_text, percent_text, time_text
 from airflow_provider_eaco.simulator.run_bounds import bounds_of_scenario
+from airflow_provider_eaco.simulator.run_command import number, whole
 from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Choices, from_trace
 
 
@@ -27,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("benchmark", nargs="?", choices=sorted(BENCHMARKS), help="a published benchmark")
     what.add_argument("--trace", type=Path, metavar="FILE", help="a trace of your own, as CSV")
-    parser.add_argument("--seed", type=int, default=1, help="seed of all draws (default: %(default)s)")
-    parser.add_argument("--nodes", type=int, help="number of nodes")
-    parser.add_argument("--gpus-per-node", type=int, help="GPUs of each node")
-    parser.add_argument("--load", type=float, help="offered load; submissions are stretched to it")
-    parser.add_argument("--jobs", type=int, help="take only the first of the benchmark's jobs")
+    parser.add_argument("--seed", type=whole(0), default=1, help="seed of all draws (default: %(default)s)")
+    parser.add_argument("--nodes", type=whole(1), help="number of nodes")
+    parser.add_argument("--gpus-per-node", type=whole(1), help="GPUs of each node")
+    parser.add_argument("--load", type=number(above=0), help="offered load; submissions are stretched to it")
+    parser.add_argument("--jobs", type=whole(1), help="take only the first of the benchmark's jobs")
     parser.add_argument("--json", action="store_true", help="print JSON, in J and s, instead of a table")
 
 

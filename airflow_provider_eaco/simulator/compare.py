@@ -54,14 +54,19 @@ class Variant:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options: those of ``run``, some of which take several values here."""
-    parser.conflict_handler = "resolve"
-    run_command.add_arguments(parser)
+    run_command.add_scenario_arguments(parser)
+    run_command.add_output_arguments(parser)
     parser.add_argument(
         "--policy", nargs="+", default=[EXCLUSIVE, "eaco"], help="policies (default: exclusive eaco)"
     )
     parser.add_argument("--order", nargs="+", default=[BASELINE_ORDER], help="orderings (default: fifo)")
     parser.add_argument(
-        "--max-residents", nargs="+", type=int, default=[None], metavar="N", help="for policies that share"
+        "--max-residents",
+        nargs="+",
+        type=run_command.whole(1),
+        default=[None],
+        metavar="N",
+        help="how many jobs may share GPUs",
     )
     parser.add_argument(
         "--accounting",
@@ -73,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--processes",
-        type=int,
+        type=run_command.whole(1),
         default=len(os.sched_getaffinity(0)),
         help="runs at one time (default: the processors of this machine, %(default)s)",
     )

@@ -20,23 +20,11 @@ from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Accounting, Cho
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("benchmark", nargs="?", choices=sorted(BENCHMARKS), help="a published benchmark")
-    what.add_argument("--trace", type=Path, metavar="FILE", help="a trace of your own, as CSV")
+    add_scenario_arguments(parser)
+    add_output_arguments(parser)
     parser.add_argument("--policy", default="eaco", help="who may run where (default: %(default)s)")
     parser.add_argument("--order", default="fifo", help="which job is looked at first (default: %(default)s)")
-    parser.add_argument("--seed", type=_whole(0), default=1, help="seed of all draws (default: %(default)s)")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder for the files of the run"
-    )
-    parser.add_argument(
-        "--no-report", dest="report", action="store_false", help="leave report.html and the plots out"
-    )
-    parser.add_argument("--nodes", type=_whole(1), help="number of nodes")
-    parser.add_argument("--gpus-per-node", type=_whole(1), help="GPUs of each node")
-    parser.add_argument("--load", type=_number(above=0), help="offered load; submissions are stretched to it")
-    parser.add_argument("--jobs", type=_whole(1), help="take only the first of the benchmark's jobs")
-    parser.add_argument("--max-residents", type=_whole(1), help="how many jobs may share GPUs")
+    parser.add_argument("--max-residents", type=whole(1), help="how many jobs may share GPUs")
     parser.add_argument(
         "--accounting",
         type=Accounting,
@@ -44,25 +32,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Accounting.ALWAYS_ON,
         help="whether idle nodes sleep (default: %(default)s)",
     )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the files go."""
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
+    parser.add_argument(
+        "--no-report", dest="report", action="store_false", help="leave report.html and the plots out"
+    )
+
+
+def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is simulated, whoever decides."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("benchmark", nargs="?", choices=sorted(BENCHMARKS), help="a published benchmark")
+    what.add_argument("--trace", type=Path, metavar="FILE", help="a trace of your own, as CSV")
+    parser.add_argument("--seed", type=whole(0), default=1, help="seed of all draws (default: %(default)s)")
+    parser.add_argument("--nodes", type=whole(1), help="number of nodes")
+    parser.add_argument("--gpus-per-node", type=whole(1), help="GPUs of each node")
+    parser.add_argument("--load", type=number(above=0), help="offered load; submissions are stretched to it")
+    parser.add_argument("--jobs", type=whole(1), help="take only the first of the benchmark's jobs")
     parser.add_argument(
         "--belief", type=Belief, choices=list(Belief), help="what is known of the families at the start"
     )
     parser.add_argument(
         "--belief-error",
-        type=_number(),
+        type=number(),
         default=0.0,
         metavar="SIGMA",
         help="of believed slowdowns and powers",
     )
     parser.add_argument(
         "--duration-error",
-        type=_number(),
+        type=number(),
         default=0.0,
         metavar="SIGMA",
         help="of the run times that jobs tell",
     )
     parser.add_argument(
-        "--power-scale", type=_number(above=0), default=1.0, help="factor on gavel-gpus' solo powers"
+        "--power-scale", type=number(above=0), default=1.0, help="factor on gavel-gpus' solo powers"
     )
 
 
@@ -130,23 +138,27 @@ def headline(summary: Mapping[str, object]) -> str:
     )
 
 
-def _whole(at_least: int) -> Callable[[str], int]:
-    def whole(text: str) -> int:
+def whole(at_least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers of at least that much, for argparse."""
+
+    def read(text: str) -> int:
         value = int(text)
         if value < at_least:
             raise ValueError
         return value
 
-    whole.__name__ = f"whole number of at least {at_least}"
-    return whole
+    read.__name__ = f"whole number of at least {at_least}"
+    return read
 
 
-def _number(above: float | None = None) -> Callable[[str], float]:
-    def number(text: str) -> float:
+def number(above: float | None = None) -> Callable[[str], float]:
+    """Return a reader of finite numbers of at least 0, or above ``above``, for argparse."""
+
+    def read(text: str) -> float:
         value = float(text)
         if not math.isfinite(value) or value < 0 or (above is not None and value <= above):
             raise ValueError
         return value
 
-    number.__name__ = "number of at least 0" if above is None else f"number above {above:g}"
-    return number
+    read.__name__ = "number of at least 0" if above is None else f"number above {above:g}"
+    return read
