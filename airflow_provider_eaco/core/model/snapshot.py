@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job
@@ -85,13 +86,18 @@ class GpuSet:
         return tuple(sorted(resident.job.request.family for resident in self.residents))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeState:
     """One node: the sets that are held, and the GPUs that nobody holds."""
 
     node: Node
     sets: tuple[GpuSet, ...] = ()
     free: tuple[Gpu, ...] = ()
+
+    @cached_property
+    def shared_sets(self) -> tuple[GpuSet, ...]:
+        """The sets with two and more residents."""
+        return tuple(held for held in self.sets if len(held.residents) > 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from airflow_provider_eaco.core.policy.candidates import Candidate, Offers, Shap
 from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.places import Cluster, FreePlace, Site
-from airflow_provider_eaco.core.policy.trial import review_set
+from airflow_provider_eaco.core.policy.trial import Reviews
 
 
 class EacoPolicy:
@@ -36,6 +36,7 @@ class EacoPolicy:
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
         self._view: _View | None = None
+        self._reviews = Reviews()
 
     def decide(self, job: Job, snapshot: ClusterSnapshot) -> AdmissionDecision:
         kind = job.kind
@@ -80,7 +81,7 @@ class EacoPolicy:
         return hold(*findings, _no_free_gpus(site, kept, sharing))
 
     def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
-        return review_set(held, snapshot)
+        return self._reviews.review(held, snapshot)
 
     def _view_of(self, snapshot: ClusterSnapshot) -> _View:
         if self._view is None or not self._view.facts.believe_as(snapshot):

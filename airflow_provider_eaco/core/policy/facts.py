@@ -62,6 +62,7 @@ class SetFacts:
     """A held set as a newcomer meets it. ``closed`` says why it takes nobody, whoever comes.
 
     ``free_mib`` per GPU is what peaks leave of ``usable_mib``; ``None`` is unknown, which forbids sharing.
+    ``dated``: what its residents bear changes as time goes by, since one has a deadline.
     """
 
     kind: SetKind
@@ -71,11 +72,7 @@ class SetFacts:
     usable_mib: int | None
     free_mib: int | None
     tolerances: tuple[Tolerance, ...]
-
-    @property
-    def dated(self) -> bool:
-        """Whether what its residents bear changes as time goes by."""
-        return any(tolerance.deadline_at_s is not None for tolerance in self.tolerances)
+    dated: bool
 
 
 class CycleFacts:
@@ -90,6 +87,8 @@ class CycleFacts:
     def move_to(self, snapshot: ClusterSnapshot) -> None:
         """Be about the instant and the readings of another snapshot with the same settings and profiles."""
         self.now_s = snapshot.now_s
+        self._nodes = snapshot.nodes
+        self._alike: Mapping[Hardware, frozenset[str]] | None = None
         self.readings: Mapping[str, GpuReading] = snapshot.readings
         # What somebody else holds, beyond the margin (which is there for it).
         held_mib = {uuid: reading.foreign_memory_mib or 0 for uuid, reading in self.readings.items()}
@@ -119,6 +118,15 @@ class CycleFacts:
             return node.hardware_beside(foreign_mib)
         return node.hardware
 
+    def alike(self) -> Mapping[Hardware, frozenset[str]]:
+        """Return the snapshot's nodes by what they offer; no launch changes it."""
+        if self._alike is None:
+            names: dict[Hardware, list[str]] = {}
+            for name, state in self._nodes.items():
+                names.setdefault(self.hardware(state.node), []).append(name)
+            self._alike = {built: frozenset(alike) for built, alike in names.items()}
+        return self._alike
+
     def held(self, held: GpuSet, node: Node) -> SetFacts:
         """Return the set as a newcomer meets it; nothing of it depends on the instant."""
         usable = [gpu.memory_usable_mib for gpu in held.gpus]
@@ -133,6 +141,7 @@ class CycleFacts:
             usable_mib,
             None if usable_mib is None or reserved_mib is None else usable_mib - reserved_mib,
             tuple(self._tolerance(resident, held, node.time_scale) for resident in held.residents),
+            any(resident.job.request.deadline_s is not None for resident in held.residents),
         )
 
     def _closed(self, held: GpuSet, node: Node) -> str | None:

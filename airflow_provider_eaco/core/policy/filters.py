@@ -155,18 +155,14 @@ def node_trouble(
     return found
 
 
-def nodes_that_could_serve(needs: Needs, snapshot: ClusterSnapshot, facts: CycleFacts) -> frozenset[str]:
+def nodes_that_could_serve(needs: Needs, facts: CycleFacts) -> frozenset[str]:
     """Return the nodes that would take such a job, were all their GPUs free."""
-    answers: dict[Hardware, bool] = {}
-    able = []
-    for name, state in snapshot.nodes.items():
-        built = facts.hardware(state.node)
-        if built not in answers:
-            fitting = fitting_groups(needs, built, facts)
-            answers[built] = bool(fitting) and not node_trouble(needs, name, built, fitting)
-        if answers[built]:
-            able.append(name)
-    return frozenset(able)
+    able: frozenset[str] = frozenset()
+    for built, names in facts.alike().items():
+        fitting = fitting_groups(needs, built, facts)
+        if fitting and not node_trouble(needs, "", built, fitting):
+            able |= names
+    return able
 
 
 def host_memory(needs: Needs, name: str, free_mib: int | None) -> Obstacle | None:

@@ -53,7 +53,7 @@ class Willing:
 @dataclass(slots=True, eq=False)
 class SetGroup:
     """The open sets of one kind, by node and UUID. ``order`` ranks groups: busiest first; model, time scale
-    and families decide between equals.
+    and families decide between equals. ``dated`` of the sets stand otherwise at another instant.
     """
 
     kind: SetKind
@@ -61,6 +61,7 @@ class SetGroup:
     utilisation_pct: float = field(init=False)
     order: GroupOrder = field(init=False)
     sets: list[HeldSet] = field(default_factory=list)
+    dated: int = 0
     _met: dict[tuple[str, bool], Meeting | Obstacle] = field(default_factory=dict)
     _willing: dict[str, Willing] = field(default_factory=dict)
 
@@ -72,18 +73,17 @@ class SetGroup:
 
     def add(self, held: HeldSet) -> None:
         insort(self.sets, held, key=_order_of_set)
+        self.dated += held.facts.dated
         self._willing.clear()
 
     def remove(self, held: HeldSet) -> None:
         del self.sets[bisect_left(self.sets, held.order, key=_order_of_set)]
+        self.dated -= held.facts.dated
         self._willing.clear()
 
-    def pass_time(self) -> bool:
-        """Return whether it stands otherwise at the facts' new instant: somebody there has a deadline."""
-        changes = any(held.facts.dated for held in self.sets)
-        if changes:
-            self._willing.clear()
-        return changes
+    def pass_time(self) -> None:
+        """Be about the facts' new instant."""
+        self._willing.clear()
 
     def meeting(self, family: str, *, insists: bool) -> Meeting | Obstacle:
         """Return the meeting, or the obstacle: full, not predictable, too busy, or no gain in energy.
