@@ -24,7 +24,7 @@ class BlockTable(dict[int, int]):
     def __init__(self, gpus: int, *, strict: bool) -> None:
         super().__init__()
         self.block_size: dict[int, int] = {}
-        self._gpus = gpus
+        self.gpus = gpus
         self._strict = strict
 
     def __missing__(self, free: int) -> int:
@@ -32,17 +32,17 @@ class BlockTable(dict[int, int]):
         return taken
 
     def _take(self, free: int) -> int:
-        if free.bit_count() < self._gpus:
+        if free.bit_count() < self.gpus:
             return 0
         blocks = sorted(free_blocks(free))
         for size, offset in blocks:
-            if size >= self._gpus:
+            if size >= self.gpus:
                 self.block_size[free] = size
-                return ((1 << self._gpus) - 1) << offset
+                return ((1 << self.gpus) - 1) << offset
         if self._strict:
             return 0
-        taken, wanted = 0, self._gpus
-        self.block_size[free] = self._gpus
+        taken, wanted = 0, self.gpus
+        self.block_size[free] = self.gpus
         for size, offset in blocks:
             part = min(size, wanted)
             taken |= ((1 << part) - 1) << offset

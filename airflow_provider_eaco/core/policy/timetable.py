@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_provider_eaco.core.model.gpu import Hardware
 from airflow_provider_eaco.core.model.job import GpuRequest, Job, Progress
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.reservation import Reservation
@@ -17,16 +18,21 @@ from airflow_provider_eaco.core.policy.forecast import Forecast
 
 
 class Lane:
-    """One node's free GPUs in time: from ``times[i]`` to the next instant the bits of ``masks[i]``."""
+    """One node's free GPUs in time: from ``times[i]`` to the next instant the bits of ``masks[i]``.
 
-    __slots__ = ("masks", "times")
+    GPUs are only ever taken, so an instant before which there is no block stays one: it is kept in ``full``
+    for each number and choice of GPUs that was looked for.
+    """
 
-    def __init__(self, times: list[float], masks: list[int]) -> None:
+    __slots__ = ("full", "masks", "times")
+
+    def __init__(self, times: list[float], masks: list[int], full: dict[tuple[int, int], float]) -> None:
         self.times = times
         self.masks = masks
+        self.full = full
 
     def copy(self) -> Lane:
-        return Lane(self.times.copy(), self.masks.copy())
+        return Lane(self.times.copy(), self.masks.copy(), self.full.copy())
 
     def take(self, mask: int, start_s: float, end_s: float) -> None:
         """Take the GPUs away from ``start_s`` until ``end_s``."""
@@ -56,8 +62,14 @@ class Lane:
         :param usable: the GPUs that may be taken.
         """
         times, masks = self.times, self.masks
+        key = table.gpus, usable
+        full_until_s = self.full.get(key, times[0])
         count = len(times)
-        for step in range(count):
+        first = bisect_left(times, full_until_s)
+        while first < count and not table[masks[first] & usable]:
+            first += 1
+        self.full[key] = times[first] if first < count else math.inf
+        for step in range(first, count):
             start_s = times[step]
             if start_s > before_s:
                 return None
@@ -76,12 +88,15 @@ class Lane:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Berth:
-    """Where a job may lie on one node: which GPUs of it, for how long."""
+Scope = tuple[str, float]
+_Fit = tuple[Hardware, str, frozenset[int | None]]
 
-    node: str
-    usable: int
+
+@dataclass(frozen=True, slots=True)
+class Berths:
+    """Where a job may lie: nodes with the GPUs that it may take there, on all of which it runs alike."""
+
+    places: tuple[tuple[str, int], ...]
     run_s: float
 
 
@@ -105,8 +120,11 @@ class Timetable:
         self._nodes = snapshot.nodes
         self._now_s = snapshot.now_s
         self._forecast = forecast
-        self._berths: dict[tuple[GpuRequest, Progress], tuple[Berth, ...]] = {}
-        self._usable: dict[Needs, tuple[tuple[str, str, int], ...]] = {}
+        self._berths: dict[tuple[GpuRequest, Progress], tuple[Berths, ...]] = {}
+        self._scopes: dict[tuple[_Fit, ...], dict[Scope, tuple[tuple[str, int], ...]]] = {}
+        self._alike: dict[Hardware, list[str]] = {}
+        for name in sorted(snapshot.nodes):
+            self._alike.setdefault(forecast.facts.hardware(snapshot.nodes[name].node), []).append(name)
         self.lanes = {name: self._lane(state) for name, state in sorted(snapshot.nodes.items())}
         for reservation in reservations:
             self.take(reservation.placement, reservation.start_s, reservation.end_s)
@@ -119,12 +137,15 @@ class Timetable:
             mask = mask_of(gpu for gpu in state.node.gpus if gpu.uuid in names)
             self.lanes[placement.node].take(mask, start_s, end_s)
 
-    def berths(self, job: Job) -> tuple[Berth, ...]:
+    def berths(self, job: Job) -> tuple[Berths, ...]:
         """Return where the job may lie at all: sound nodes that fit its needs."""
         key = job.request, job.progress
         known = self._berths.get(key)
         if known is None:
-            known = self._berths[key] = tuple(self._find_berths(*key))
+            scopes = self._scopes_of(Needs.of(job.request))
+            known = self._berths[key] = tuple(
+                Berths(places, self._forecast.run_s(*key, *scope)) for scope, places in scopes.items()
+            )
         return known
 
     def first_slot(self, job: Job) -> Slot | None:
@@ -140,7 +161,7 @@ class Timetable:
         return Placement(slot.node, tuple(sorted(gpu.uuid for gpu in gpus if slot.mask & bit_of(gpu))))
 
     def _lane(self, state: NodeState) -> Lane:
-        lane = Lane([self._now_s], [mask_of(state.node.gpus)])
+        lane = Lane([self._now_s], [mask_of(state.node.gpus)], {})
         unknown = mask_of(state.node.gpus) & ~mask_of(state.free)
         for held in state.sets:
             mask = mask_of(held.gpus)
@@ -150,43 +171,53 @@ class Timetable:
         lane.take(unknown, self._now_s, math.inf)
         return lane
 
-    def _find_berths(self, request: GpuRequest, progress: Progress) -> Iterable[Berth]:
-        needs = Needs.of(request)
-        if needs not in self._usable:
-            self._usable[needs] = tuple(self._find_usable(needs))
-        run_s: dict[tuple[str, float], float] = {}
-        for name, model, usable in self._usable[needs]:
-            scope = model, self._nodes[name].node.time_scale
-            if scope not in run_s:
-                run_s[scope] = self._forecast.run_s(request, progress, *scope)
-            yield Berth(name, usable, run_s[scope])
+    def _scopes_of(self, needs: Needs) -> Mapping[Scope, tuple[tuple[str, int], ...]]:
+        """Return the places for such needs, by model and time scale; equal nodes are looked at once."""
+        fits: list[_Fit] = []
+        for built, names in self._alike.items():
+            fitting = fitting_groups(needs, built, self._forecast.facts)
+            if fitting and not node_trouble(needs, names[0], built, fitting):
+                sizes = ((model, {group.usable_mib for group in groups}) for model, groups in fitting.items())
+                fits += [(built, model, frozenset(usable_mib)) for model, usable_mib in sizes]
+        key = tuple(fits)
+        known = self._scopes.get(key)
+        if known is None:
+            known = self._scopes[key] = self._places_of(fits)
+        return known
 
-    def _find_usable(self, needs: Needs) -> Iterable[tuple[str, str, int]]:
-        facts = self._forecast.facts
-        for name in self.lanes:
-            node = self._nodes[name].node
-            built = facts.hardware(node)
-            fitting = fitting_groups(needs, built, facts)
-            if not fitting or node_trouble(needs, name, built, fitting):
-                continue
-            for model, groups in fitting.items():
-                sizes = {group.usable_mib for group in groups}
-                fits = (gpu for gpu in node.gpus if gpu.model == model and gpu.memory_usable_mib in sizes)
-                yield name, model, mask_of(gpu for gpu in fits if facts.is_sound(gpu))
+    def _places_of(self, fits: Iterable[_Fit]) -> dict[Scope, tuple[tuple[str, int], ...]]:
+        is_sound = self._forecast.facts.is_sound
+        places: dict[Scope, list[tuple[str, int]]] = {}
+        for built, model, usable_mib in fits:
+            there = places.setdefault((model, built.time_scale), [])
+            for name in self._alike[built]:
+                own = (gpu for gpu in self._nodes[name].node.gpus if gpu.model == model)
+                fit = (gpu for gpu in own if gpu.memory_usable_mib in usable_mib and is_sound(gpu))
+                there.append((name, mask_of(fit)))
+        return {scope: tuple(sorted(there)) for scope, there in sorted(places.items())}
 
 
-def first_slot(lanes: Mapping[str, Lane], berths: Iterable[Berth], table: BlockTable) -> Slot | None:
-    """Return the earliest place in the lanes; of equal ones that which breaks into the smallest block."""
+def first_slot(
+    lanes: Mapping[str, Lane], berths: Iterable[Berths], table: BlockTable, before_s: float = math.inf
+) -> Slot | None:
+    """Return the earliest place in the lanes; of equal ones that which breaks into the smallest block.
+
+    :param before_s: the last instant at which it may start.
+    """
     best: tuple[float, int, int] | None = None
     found: Slot | None = None
-    before_s = math.inf
-    for berth in berths:
-        offer = lanes[berth.node].earliest(table, berth.usable, berth.run_s, before_s)
-        if offer is None:
-            continue
-        start_s, free = offer
-        rank = start_s, table.block_size[free], free.bit_count()
-        if best is None or rank < best:
-            best, before_s = rank, start_s
-            found = Slot(berth.node, table[free], start_s, start_s + berth.run_s)
+    gpus, sizes = table.gpus, table.block_size
+    for alike in berths:
+        for node, usable in alike.places:
+            lane = lanes[node]
+            if lane.full.get((gpus, usable), -math.inf) > before_s:
+                continue
+            offer = lane.earliest(table, usable, alike.run_s, before_s)
+            if offer is None:
+                continue
+            start_s, free = offer
+            rank = start_s, sizes[free], free.bit_count()
+            if best is None or rank < best:
+                best, before_s = rank, start_s
+                found = Slot(node, table[free], start_s, start_s + alike.run_s)
     return found

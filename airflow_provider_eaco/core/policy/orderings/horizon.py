@@ -15,11 +15,12 @@ from airflow_provider_eaco.core.policy.demand import demand_reservations
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 from airflow_provider_eaco.core.policy.forecast import Forecast
 from airflow_provider_eaco.core.policy.ordering import FifoKey, fifo_key
-from airflow_provider_eaco.core.policy.timetable import Berth, Lane, Slot, Timetable, first_slot
+from airflow_provider_eaco.core.policy.timetable import Berths, Lane, Slot, Timetable, first_slot
 
 HORIZON_S = 24 * 3600.0
 # The cost of a decision is bounded by placements, since a pure function has no clock: at most so many list
 # orders, and fewer for a long queue.
+_LEAST_ORDERS = 4
 _MOST_ORDERS = 65
 _PLACEMENTS = 900
 
@@ -29,7 +30,7 @@ class _Item:
     """A job to be placed: where it may lie, how long it runs at its best, and its place in fifo order."""
 
     job: Job
-    berths: tuple[Berth, ...]
+    berths: tuple[Berths, ...]
     table: BlockTable
     gpus: int
     run_s: float
@@ -118,11 +119,12 @@ class _Planner:
 
     def best(self, ahead: list[_Item], free_order: list[_Item]) -> _Draft:
         """Return the best draft over the list orders."""
-        budget = max(len(_KEYS), min(_MOST_ORDERS, _PLACEMENTS // max(1, len(ahead) + len(free_order))))
+        budget = _PLACEMENTS // max(1, len(ahead) + len(free_order))
+        budget = max(_LEAST_ORDERS, min(_MOST_ORDERS, budget))
         best = self._draft((*ahead, *sorted(free_order, key=_by(_KEYS[0]))))
         if len(free_order) < 2:
             return best
-        for key in _KEYS[1:]:
+        for key in _KEYS[1:budget]:
             draft = self._draft((*ahead, *sorted(free_order, key=_by(key))))
             best = draft if draft.beats(best) else best
         return self._improved(best, len(ahead), budget - len(_KEYS))
@@ -150,7 +152,7 @@ class _Planner:
         slots: list[Slot | None] = []
         worth = starts_s = 0.0
         for item in items:
-            slot = first_slot(lanes, item.berths, item.table)
+            slot = first_slot(lanes, item.berths, item.table, end_s)
             slots.append(slot)
             if slot is None:
                 starts_s += HORIZON_S
