@@ -72,14 +72,17 @@ class Run:
         self.done_s += self.rate * (now_s - self.since_s)
         self.since_s = now_s
 
-    def next_point(self) -> tuple[Happening, float]:
-        """Return what comes next for it and at which instant, if its rate stays."""
+    def next_point(self, epochs: bool) -> tuple[Happening, float]:
+        """Return what comes next for it and at which instant, if its rate stays.
+
+        :param epochs: whether the end of an epoch is of interest.
+        """
         if self.since_s < self.restarts_until_s:
             return Happening.RESTARTED, self.restarts_until_s
         work_s = self.job.work_s
         boundary_s = (self.epochs + 1) * self.epoch_work_s
         # The last boundary is the end; the last bits of a product must not make an epoch of nothing.
-        ends = boundary_s >= work_s * (1 - 1e-9)
+        ends = not epochs or boundary_s >= work_s * (1 - 1e-9)
         left_s = max(0.0, (work_s if ends else boundary_s) - self.done_s)
         return Happening.END if ends else Happening.EPOCH, instant(self.since_s + left_s / self.rate)
 
@@ -111,6 +114,7 @@ class VirtualCluster:
     """Nodes of equal size under one truth.
 
     :param sleep: when idle nodes go to sleep; ``None``: they never do.
+    :param epochs: whether ends of epochs are events. Where nobody ever shares nothing hangs on them.
     """
 
     def __init__(
@@ -120,8 +124,11 @@ class VirtualCluster:
         gpus_per_node: int,
         sleep: SleepRule | None,
         recording: Recording,
+        *,
+        epochs: bool = True,
     ) -> None:
         self._truth = truth
+        self._epochs = epochs
         self._sleep = sleep
         self._recording = recording
         self._events: list[tuple[float, int, int, int, str]] = []
@@ -262,7 +269,7 @@ class VirtualCluster:
         return self._performance[key]
 
     def _expect(self, run: Run) -> None:
-        happening, at_s = run.next_point()
+        happening, at_s = run.next_point(self._epochs)
         run.stamp += 1
         self._push(max(at_s, run.since_s), happening, run.stamp, run.job.job_id)
 

@@ -47,6 +47,13 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("benchmark", nargs="?", choices=sorted(BENCHMARKS), help="a published benchmark")
     what.add_argument("--trace", type=Path, metavar="FILE", help="a trace of your own, as CSV")
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a rule that bounds the ordering; repeatable",
+    )
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of all draws (default: %(default)s)")
     parser.add_argument("--nodes", type=whole(1), help="number of nodes")
     parser.add_argument("--gpus-per-node", type=whole(1), help="GPUs of each node")
@@ -79,6 +86,7 @@ def execute(options: argparse.Namespace) -> int:
     choices = Choices(
         policy=options.policy,
         order=options.order,
+        rules=tuple(options.rule),
         seed=options.seed,
         nodes=options.nodes,
         gpus_per_node=options.gpus_per_node,

@@ -22,7 +22,7 @@ from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
-from airflow_provider_eaco.simulator.beliefs import UNIT_S, Belief, believed_book
+from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import Happening, OutOfMemoryError, VirtualCluster
 from airflow_provider_eaco.simulator.decisions import DecisionRecorder
@@ -63,7 +63,12 @@ class Simulation:
             )
         )
         self.cluster = VirtualCluster(
-            truth, scenario.node_names, scenario.gpus_per_node, scenario.sleep, self.recording
+            truth,
+            scenario.node_names,
+            scenario.gpus_per_node,
+            scenario.sleep,
+            self.recording,
+            epochs=scenario.shares,
         )
         self._index_of: dict[str, int] = {}
         self._nodes = {name: self._node(name) for name in scenario.node_names}
@@ -99,7 +104,8 @@ class Simulation:
             ended, news = self._pass_events(now_s)
             left -= ended
             arrived = self._admit_arrivals(now_s)
-            if ended or news or arrived:
+            # With nobody in the queue and nothing reported there is nothing to decide.
+            if news or (self._waiting and (ended or arrived)):
                 left -= self._plan(now_s)
         self.cluster.close(self.clock.now_s())
         return self.recording
@@ -210,6 +216,8 @@ class Simulation:
             self._add_waiting(alone)
 
     def _end(self, job_id: str, now_s: float) -> None:
+        if self.scenario.learns and not self.scenario.shares:
+            self._report([job_id], now_s)
         lease, record = self.ledger.lease_of(job_id), self.ledger.record_of(job_id)
         self.cluster.remove(job_id, now_s)
         self.cluster.forget(job_id)
@@ -218,7 +226,7 @@ class Simulation:
         self.ledger.release(lease.token, JobPhase.FINISHED)
         nodes = [self._nodes[lease.placement.node]]
         run = ended_run(record, lease, nodes, JobPhase.FINISHED, self._meter(record.job))
-        if run is not None and self.scenario.belief is not Belief.KNOWN:
+        if run is not None and self.scenario.learns:
             learn_run(self.profiles, run, now_s)
 
     def _meter(self, job: Job) -> RunMeter | None:
@@ -250,9 +258,12 @@ class Simulation:
 
     def _report_of(self, job_id: str, lease: Lease, now_s: float) -> Report:
         run = self.cluster.run_of(job_id)
-        done = math.floor(run.epochs * run.epoch_work_s / UNIT_S + 1e-6)
-        elapsed_s = (now_s - run.epoch_began_s) * UNIT_S / run.epoch_work_s
-        unit = UnitTime(max(0, done - 1), elapsed_s, self._version_at_begin[job_id], lease.set_version)
+        # Where ends of epochs are no events, one report at the end tells of the whole run.
+        reported_s = run.epochs * run.epoch_work_s if self.scenario.shares else run.job.work_s
+        new_s = run.epoch_work_s if self.scenario.shares else run.job.work_s
+        done = max(1, math.floor(reported_s / UNIT_S + 1e-6))
+        elapsed_s = (now_s - run.epoch_began_s) * UNIT_S / new_s
+        unit = UnitTime(done - 1, elapsed_s, self._version_at_begin[job_id], lease.set_version)
         run.epoch_began_s = now_s
         self._version_at_begin[job_id] = lease.set_version
         return Report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -13,17 +13,19 @@ import numpy as np
 from airflow_provider_eaco.core.energy.node_power import SleepRule
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.pool import PoolSettings
-from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy
+from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.readers import read_trace
 from airflow_provider_eaco.simulator.trace import TraceJob
-from airflow_provider_eaco.simulator.truth import PaperTruth, Truth, read_gavel_truth
+from airflow_provider_eaco.simulator.truth import GavelTruth, PaperTruth, Truth, read_gavel_truth
 from airflow_provider_eaco.simulator.workload import (
     EACO_NODES_JOBS,
     Workload,
     data_folder,
     eaco_nodes_jobs,
     gavel_jobs,
+    philly_jobs,
+    stretched_to_load,
 )
 
 EXCLUSIVE = "exclusive"
@@ -46,6 +48,7 @@ class Choices:
 
     policy: str = "eaco"
     order: str = "fifo"
+    rules: tuple[str, ...] = ()
     seed: int = 1
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -86,6 +89,11 @@ class Scenario:
         return self.settings.policy != EXCLUSIVE and self.settings.max_residents > 1
 
     @property
+    def learns(self) -> bool:
+        """Whether runs become profiles; where all is known there is nothing to learn."""
+        return self.belief is not Belief.KNOWN
+
+    @property
     def node_names(self) -> tuple[str, ...]:
         """The nodes' names, which sort as their numbers do."""
         width = len(str(self.nodes - 1))
@@ -114,9 +122,7 @@ def gavel_gpus(choices: Choices) -> Scenario:
     nodes = 64 // gpus_per_node if choices.nodes is None else choices.nodes
     gpus = nodes * gpus_per_node
     count = choices.jobs or int(_usual("--jobs", gpus, {64: 2_000, 512: 10_000}))
-    truth = read_gavel_truth(
-        data_folder() / "gavel_throughputs" / "pairs.csv", gpus_per_node, choices.power_scale
-    )
+    truth = _gavel_truth(choices, gpus_per_node)
     drawn = gavel_jobs(truth.families, gpus, choices.load or 0.9, choices.seed, count)
     # Two compute-bound jobs fill a GPU by any measure; whether that pays is left to energy and stretch.
     settings = _settings(choices, max_residents=2, utilisation_limit_pct=200.0)
@@ -126,9 +132,28 @@ def gavel_gpus(choices: Choices) -> Scenario:
     )
 
 
+def scale(choices: Choices) -> Scenario:
+    """Return benchmark B4: the whole Philly trace on 312 nodes of eight V100; jobs of one GPU may share."""
+    gpus_per_node = 8 if choices.gpus_per_node is None else choices.gpus_per_node
+    nodes = 312 if choices.nodes is None else choices.nodes
+    truth = _gavel_truth(choices, gpus_per_node)
+    drawn = philly_jobs(truth.families, gpus_per_node, choices.seed, choices.jobs)
+    if choices.load is not None:
+        drawn = replace(drawn, jobs=stretched_to_load(drawn.jobs, choices.load, nodes * gpus_per_node))
+    settings = _settings(choices, max_residents=2, utilisation_limit_pct=200.0)
+    size = nodes, gpus_per_node
+    return _scenario("scale", choices, drawn, size=size, truth=truth, settings=settings, belief=Belief.KNOWN)
+
+
+def _gavel_truth(choices: Choices, gpus_per_node: int) -> GavelTruth:
+    pairs = data_folder() / "gavel_throughputs" / "pairs.csv"
+    return read_gavel_truth(pairs, gpus_per_node, choices.power_scale)
+
+
 BENCHMARKS: Mapping[str, Callable[[Choices], Scenario]] = {
     "eaco-nodes": eaco_nodes,
     "gavel-gpus": gavel_gpus,
+    "scale": scale,
 }
 
 
@@ -155,6 +180,7 @@ def _settings(choices: Choices, *, max_residents: int, utilisation_limit_pct: fl
     settings = PoolSettings(
         policy=choices.policy,
         ordering=choices.order,
+        rules=choices.rules,
         max_residents=choices.max_residents or max_residents,
         utilisation_limit_pct=utilisation_limit_pct,
         memory_margin_mib=0,
@@ -201,6 +227,7 @@ def _check_names(settings: PoolSettings) -> None:
     for option, make in (
         ("--policy", lambda: make_policy(settings)),
         ("--order", lambda: make_ordering(settings.ordering)),
+        ("--rule", lambda: make_rules(settings)),
     ):
         try:
             make()

@@ -70,6 +70,25 @@ def gavel_jobs(families: Sequence[str], gpus: int, load: float, seed: int, count
     return replace(drawn, jobs=stretched_to_load(drawn.jobs, load, gpus))
 
 
+def philly_jobs(families: Sequence[str], gpus_per_node: int, seed: int, count: int | None) -> Workload:
+    """Return the jobs of Microsoft's Philly trace, all or the first ``count``, as they were submitted.
+
+    A job of more GPUs than a node has comes as several jobs of whole nodes, which start on their own.
+
+    :raises TraceError: if the trace is not in :func:`data_folder`.
+    """
+    trace = read_trace(data_folder() / "philly_trace" / "jobs.csv", "philly-csv")
+    drawn = _drawn(trace.jobs[:count], families, GAVEL_LIMITS, seed)
+    return replace(drawn, jobs=tuple(part for job in drawn.jobs for part in _parts(job, gpus_per_node)))
+
+
+def _parts(job: TraceJob, gpus_per_node: int) -> list[TraceJob]:
+    if job.gpus <= gpus_per_node:
+        return [job]
+    nodes = -(-job.gpus // gpus_per_node)
+    return [replace(job, job_id=f"{job.job_id}-{part}", gpus=gpus_per_node) for part in range(1, nodes + 1)]
+
+
 def stretched_to_load(jobs: Sequence[TraceJob], load: float, gpus: int) -> tuple[TraceJob, ...]:
     """Return the jobs with submissions stretched by one factor, so that the offered load is ``load``.
 
