@@ -62,15 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     # A file or a pipe has no width of its own; the table is one of a document then.
     console = Console(width=None if sys.stdout.isatty() else 120)
-    results = []
+    found = machine()
+    results: list[Result] = []
     for benchmark in BENCHMARKS.values():
         if arguments.only and benchmark.name not in arguments.only:
             continue
         console.print(f"measuring {benchmark.name}: {benchmark.about}", highlight=False)
         results.append(measure(benchmark, quick=arguments.quick))
-    found = machine()
+        # After each, so that an end half-way leaves what there is.
+        write_results(arguments.out, found, results, quick=arguments.quick)
     print_results(console, found, results)
-    write_results(arguments.out, found, results, quick=arguments.quick)
     console.print(f"written to {arguments.out}", highlight=False)
     return 1 if any(result.error for result in results) else 0
 
