@@ -133,7 +133,8 @@ class AdmissionLoop:
             cycle.changed.extend(self._decisions.record(plan))
             return False
         conflicts_before = len(cycle.applied.conflicts)
-        owners = {record.job.job_id: record.owner for record in view.jobs} if plan.instructions else {}
+        waiting = view.index().waiting if plan.instructions else ()
+        owners = {record.job.job_id: record.owner for record in waiting}
         self._applier.apply(plan, snapshot, view.gpu_versions, owners, cycle.applied)
         conflicts = frozenset(cycle.applied.conflicts[conflicts_before:])
         cycle.changed.extend(self._decisions.record(_without(plan, conflicts)))

@@ -51,10 +51,13 @@ class _Built:
     members: tuple[Member, ...]
     state: NodeState
 
-    def is_of(self, node: Node, members: tuple[Member, ...]) -> bool:
-        """Tell whether this is also the state of that node with those members."""
-        same_members = self.members is members or self.members == members
-        return same_members and _same_for_planning(self.state.node, node)
+    @classmethod
+    def of(cls, node: Node, members: tuple[Member, ...], last: _Built | None) -> _Built:
+        """Return the node's state, the last one if it would be equal."""
+        if last is None:
+            return cls(members, _node_state(node, members, None))
+        same = last.members == members and _same_for_planning(last.state.node, node)
+        return cls(members, last.state if same else _node_state(node, members, last.state))
 
 
 class SnapshotBuilder:
@@ -96,15 +99,19 @@ class SnapshotBuilder:
 
     def _node_states(self, view: LedgerView, index: LedgerIndex) -> Mapping[str, NodeState]:
         """Return the states by name; as long as nothing changes this is the same object."""
+        members, before = index.members, self._built
         built: dict[str, _Built] = {}
+        unchanged = True
         for node in view.nodes:
-            there = index.members.get(node.name, ())
+            there = members.get(node.name, ())
             present = self._judged(node, view.now_s)
-            last = self._built.get(node.name)
-            if last is None or not last.is_of(present, there):
-                last = _Built(there, _node_state(present, there, None if last is None else last.state))
-            built[node.name] = last
-        if list(built.values()) != list(self._built.values()):
+            last = before.get(node.name)
+            if last is None or last.members is not there or last.state.node is not present:
+                built[node.name] = new = _Built.of(present, there, last)
+                unchanged = unchanged and last is not None and new.state is last.state
+            else:
+                built[node.name] = last
+        if not unchanged or built.keys() != before.keys():
             self._states = {name: each.state for name, each in built.items()}
         self._built = built
         return self._states

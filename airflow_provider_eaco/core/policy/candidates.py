@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from airflow_provider_eaco.core.model.decision import Reason, SetPrediction
-from airflow_provider_eaco.core.model.job import GpuRequest, Share
+from airflow_provider_eaco.core.model.decision import Finding, Reason, SetPrediction
+from airflow_provider_eaco.core.model.job import GpuRequest, JobKind, Share
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.facts import memory_peak_mib
 from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
@@ -43,6 +43,10 @@ class Candidate:
     prediction: SetPrediction
 
 
+# The busiest candidate within a job's own limits, else why the gentlest is beyond them.
+Choice = tuple[Candidate | None, Finding | None]
+
+
 class Offers:
     """The sets that take jobs of one shape; after a change only the groups that it touched are asked anew."""
 
@@ -50,10 +54,10 @@ class Offers:
         self.shape = shape
         self._site = site
         self._cluster = cluster
-        self._seen = 0
         self._takers: dict[SetGroup, Candidate] = {}
-        self._against: dict[SetGroup, Sequence[Obstacle]] = {}
         self._candidates: Sequence[Candidate] | None = None
+        self._choices: dict[JobKind, Choice] = {}
+        self._against: dict[SetGroup, Sequence[Obstacle]] = {}
         self._obstacles: dict[Reason, Obstacle] | None = None
         for group in cluster.groups(shape.needs.gpus):
             self._ask(group)
@@ -83,6 +87,18 @@ class Offers:
         beside = (self._beside(candidate, barred) for candidate in self._candidates)
         return [candidate for candidate in beside if candidate is not None]
 
+    def busiest(self, kind: JobKind, barred: frozenset[str]) -> Choice:
+        """Return the first candidate within the job's own limits, else why the gentlest is beyond them.
+
+        :param barred: UUIDs of GPUs that may not be taken.
+        """
+        if barred or kind.deadline_at_s is not None:
+            return self._choose(kind, self.candidates(barred))
+        choice = self._choices.get(kind)
+        if choice is None:
+            choice = self._choices[kind] = self._choose(kind, self.candidates())
+        return choice
+
     def obstacles(self) -> dict[Reason, Obstacle]:
         """Return for each reason that keeps the shape from a set the nearest case.
 
@@ -101,38 +117,74 @@ class Offers:
             }
         return best
 
+    def _choose(self, kind: JobKind, candidates: Sequence[Candidate]) -> Choice:
+        tolerances: dict[tuple[str, float, bool], float | None] = {}
+        best: Candidate | None = None
+        gentlest: tuple[float, float | None, Candidate] | None = None
+        for candidate in candidates:
+            if best is not None and candidate.model_rank >= best.model_rank:
+                continue
+            group, prediction = candidate.group, candidate.prediction
+            scope = group.kind.model, group.kind.time_scale, prediction.undone > 0
+            if scope not in tolerances:
+                tolerances[scope] = filters.own_tolerance(kind, *scope, self._cluster.facts)
+            bears = tolerances[scope]
+            slowdown = prediction.slowdowns[kind.request.family]
+            if bears is not None and slowdown <= bears:
+                best = candidate
+                if best.model_rank == 0:
+                    break
+            elif gentlest is None or slowdown < gentlest[0]:
+                gentlest = slowdown, bears, candidate
+        if best is not None or gentlest is None:
+            return best, None
+        return None, filters.own_limit_broken(*gentlest[:2], gentlest[2].prediction)
+
     def _ask(self, group: SetGroup) -> None:
-        """Ask the group's sets in order, until one has the room and residents that bear it."""
-        self._candidates = self._obstacles = None
-        self._takers.pop(group, None)
-        self._against.pop(group, None)
+        """Take down what the group offers now."""
+        took, stood_against = self._takers.pop(group, None), self._against.pop(group, ())
         rank = self._site.rank(group.kind.model)
-        if rank is None or not group.sets:
-            return
+        taker, against = (None, ()) if rank is None or not group.sets else self._answer(group, rank)
+        if taker is not None:
+            self._takers[group] = taker
+        if against:
+            self._against[group] = against
+        if taker != took:
+            self._candidates = None
+            self._choices.clear()
+        self._exchange_obstacles(stood_against, against)
+
+    def _answer(self, group: SetGroup, rank: int) -> tuple[Candidate | None, Sequence[Obstacle]]:
+        """Return the group's first set that takes the shape, else what stands against it at all of them."""
         met = group.meeting(self.shape.family, insists=self.shape.insists)
         if isinstance(met, Obstacle):
-            self._against[group] = (met,)
-        elif met.untried is not None and not self.shape.may_try:
-            self._against[group] = (met.untried,)
-        else:
-            self._ask_sets(group, met, rank)
-
-    def _ask_sets(self, group: SetGroup, met: Meeting, rank: int) -> None:
+            return None, (met,)
+        if met.untried is not None and not self.shape.may_try:
+            return None, (met.untried,)
         willing = group.willing(self.shape.family, met.prediction)
+        needed_mib = self._needed_mib(met)
         against = [] if willing.at_risk is None else [willing.at_risk]
         for held in willing.sets:
-            obstacle = self._lack_of_room(held, met)
-            if obstacle is None:
-                self._takers[group] = Candidate(held, group, rank, met.prediction)
-                return
-            against.append(obstacle)
-        self._against[group] = against
+            lack = self._lack_of_room(held, needed_mib)
+            if lack is None:
+                return Candidate(held, group, rank, met.prediction), ()
+            against.append(lack)
+        return None, tuple(filters.nearest(against).values())
 
-    def _lack_of_room(self, held: HeldSet, met: Meeting) -> Obstacle | None:
-        needs, settings = self.shape.needs, self._cluster.facts.settings
-        peak_mib = memory_peak_mib(needs.gpu_memory_mib, met.solo)
-        needed_mib = None if peak_mib is None else peak_mib + settings.memory_margin_mib
-        return filters.host_memory(needs, held.facts.placement.node, held.host_free_mib) or filters.memory(
+    def _exchange_obstacles(self, gone: Sequence[Obstacle], come: Sequence[Obstacle]) -> None:
+        """Keep the nearest cases up to date; where one of them is gone they have to be found anew."""
+        best = self._obstacles
+        if best is not None and gone != come:
+            lost = any(best[obstacle.reason] is obstacle for obstacle in gone)
+            self._obstacles = None if lost else filters.nearest((*best.values(), *come))
+
+    def _needed_mib(self, met: Meeting) -> int | None:
+        peak_mib = memory_peak_mib(self.shape.needs.gpu_memory_mib, met.solo)
+        return None if peak_mib is None else peak_mib + self._cluster.facts.settings.memory_margin_mib
+
+    def _lack_of_room(self, held: HeldSet, needed_mib: int | None) -> Obstacle | None:
+        node = held.facts.placement.node
+        return filters.host_memory(self.shape.needs, node, held.host_free_mib) or filters.memory(
             needed_mib, held.facts
         )
 
@@ -144,7 +196,7 @@ class Offers:
         if isinstance(met, Meeting):
             for held in candidate.group.willing(self.shape.family, met.prediction).sets:
                 clear = barred.isdisjoint(held.facts.placement.gpu_uuids)
-                if clear and self._lack_of_room(held, met) is None:
+                if clear and self._lack_of_room(held, self._needed_mib(met)) is None:
                     return replace(candidate, held=held)
         return None
 

@@ -16,7 +16,7 @@ from airflow_provider_eaco.core.model.decision import (
     hold,
     reject,
 )
-from airflow_provider_eaco.core.model.job import Job, JobKind
+from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.pool import PoolSettings, Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy import filters
@@ -61,9 +61,7 @@ class EacoPolicy:
         offers = None if alone else view.offers(Shape.of(kind.request, kind.progress.can_yield), site)
 
         # 3. The busiest set that keeps the job's own limits.
-        joined, too_slow = self._busiest_set(
-            kind, [] if offers is None else offers.candidates(snapshot.barred), view.facts
-        )
+        joined, too_slow = (None, None) if offers is None else offers.busiest(kind, snapshot.barred)
 
         # 4. Sets before free GPUs in a packing pool; a preferred GPU model before either.
         if joined is not None and (free is None or self._joins_first(joined, free)):
@@ -88,35 +86,6 @@ class EacoPolicy:
             self._view = _View(snapshot)
         self._view.follow(snapshot)
         return self._view
-
-    def _busiest_set(
-        self, kind: JobKind, candidates: Iterable[Candidate], facts: CycleFacts
-    ) -> tuple[Candidate | None, Finding | None]:
-        """Return the first candidate within the job's own limits, else why the gentlest is beyond them."""
-        tolerances: dict[tuple[str, float, bool], float | None] = {}
-        best: Candidate | None = None
-        gentlest: tuple[float, float | None, Candidate] | None = None
-        for candidate in candidates:
-            if best is not None and candidate.model_rank >= best.model_rank:
-                continue
-            scope = (
-                candidate.group.kind.model,
-                candidate.group.kind.time_scale,
-                candidate.prediction.undone > 0,
-            )
-            if scope not in tolerances:
-                tolerances[scope] = filters.own_tolerance(kind, *scope, facts)
-            bears = tolerances[scope]
-            slowdown = candidate.prediction.slowdowns[kind.request.family]
-            if bears is not None and slowdown <= bears:
-                best = candidate
-                if best.model_rank == 0:
-                    break
-            elif gentlest is None or slowdown < gentlest[0]:
-                gentlest = slowdown, bears, candidate
-        return best, None if gentlest is None else filters.own_limit_broken(
-            *gentlest[:2], gentlest[2].prediction
-        )
 
     def _joins_first(self, joined: Candidate, free: FreePlace) -> bool:
         if joined.model_rank != free.model_rank:
