@@ -1,0 +1,149 @@
+"""``eaco-sim compare``, ``bounds`` and ``report``: what is run, what is printed, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_eaco.simulator import compare
+from airflow_provider_eaco.simulator.__main__ import main
+from airflow_provider_eaco.simulator.compare import Variant, variants_of
+from airflow_provider_eaco.simulator.report.page import UNKNOWN
+from airflow_provider_eaco.simulator.scenario import Accounting
+from tests.unit.simulator.benchmark_data import ROOT
+from tests.unit.simulator.run_folders import exclusive_folder, run_folder
+
+TRACE = str(ROOT / "tests" / "data" / "traces" / "eaco.csv")
+BOTH = (Accounting.ALWAYS_ON, Accounting.SLEEP)
+
+
+def options_of(*words: str) -> Namespace:
+    parser = ArgumentParser()
+    compare.add_arguments(parser)
+    return parser.parse_args(["--trace", TRACE, "--out", "x", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param([], [("exclusive", "fifo", None), ("eaco", "fifo", None)], id="default"),
+        pytest.param(
+            ["--policy", "eaco", "--max-residents", "2", "4"],
+            [("exclusive", "fifo", None), ("eaco", "fifo", 2), ("eaco", "fifo", 4)],
+            id="the-baseline-is-always-there-and-has-no-residents",
+        ),
+        pytest.param(
+            ["--policy", "exclusive", "--order", "sjf", "fifo"],
+            [("exclusive", "fifo", None), ("exclusive", "sjf", None)],
+            id="no-run-twice",
+        ),
+    ],
+)
+def test_what_is_run(words: list[str], expected: list[tuple[str, str, int | None]]) -> None:
+    """Every combination is run once in both accountings, FIFO exclusive first."""
+    assert variants_of(options_of(*words)) == [
+        Variant(policy, order, accounting, residents)
+        for accounting in BOTH
+        for policy, order, residents in expected
+    ]
+
+
+def test_names_of_folders_differ() -> None:
+    """No two runs write to one folder."""
+    options = options_of(
+        "--policy", "exclusive", "eaco", "--order", "fifo", "sjf", "--max-residents", "2", "3"
+    )
+    names = [variant.name for variant in variants_of(options)]
+    assert len(set(names)) == len(names) == 12
+    assert names[:2] == ["exclusive_fifo_always-on", "exclusive_sjf_always-on"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder of one comparison, and the lines that it printed."""
+    folder = tmp_path_factory.mktemp("compared")
+    words = ["--trace", TRACE, "--nodes", "2", "--out", str(folder), "--processes", "2"]
+    printed = StringIO()
+    with redirect_stdout(printed):
+        assert main(["compare", *words]) == 0
+    return folder, printed.getvalue().splitlines()
+
+
+def test_policies_side_by_side(compared: tuple[Path, list[str]]) -> None:
+    """Runs in processes of their own leave their files, and print a line each in both accountings."""
+    folder, printed = compared
+    assert printed[0].split()[:3] == ["run", "accounting", "energy"]
+    assert [line.split()[0] for line in printed[1:]] == ["exclusive", "eaco", "exclusive", "eaco"]
+    folders = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    assert folders == sorted(
+        f"{policy}_fifo_{accounting}" for policy in ("exclusive", "eaco") for accounting in BOTH
+    )
+    assert all((folder / name / "summary.json").exists() for name in folders)
+
+
+def test_one_page_shows_them_all(compared: tuple[Path, list[str]]) -> None:
+    """The page has both accountings and the command, but no place of this machine."""
+    folder, _ = compared
+    page = (folder / "report.html").read_text()
+    assert "Energy by state, always-on" in page
+    assert "Energy by state, sleep" in page
+    assert "eaco-sim compare --trace eaco.csv --policy exclusive eaco --order fifo --nodes 2 --seed 1" in page
+    assert str(folder) not in page
+    assert (folder / "pareto-sleep.png").exists()
+
+
+def test_a_run_of_the_comparison_is_the_run_alone(compared: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """A run inside a comparison leaves the same CSV files, byte for byte, as `run` does."""
+    folder, _ = compared
+    words = ["--trace", TRACE, "--nodes", "2", "--accounting", "sleep", "--no-report"]
+    assert main(["run", *words, "--out", str(tmp_path)]) == 0
+    for name in ("jobs.csv", "schedule.csv", "nodes.csv", "decisions.csv"):
+        assert (folder / "eaco_fifo_sleep" / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_a_run_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first run that fails ends the comparison with its name and cause, and exit code 2."""
+    words = ["--trace", TRACE, "--gpus-per-node", "4", "--processes", "1", "--out", str(tmp_path)]
+    assert main(["compare", *words]) == 2
+    said = capsys.readouterr().err
+    assert "exclusive_fifo_always-on: " in said
+    assert "job 'first' needs 8 GPUs; expected at most 4" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bounds_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The bounds are known before anything is simulated, as a table and as JSON."""
+    assert main(["bounds", "--trace", TRACE, "--nodes", "2"]) == 0
+    table = capsys.readouterr().out
+    assert "mean stretch, at most" in table
+    assert "makespan at least" in table
+    assert main(["bounds", "--trace", TRACE, "--nodes", "2", "--json"]) == 0
+    limits = json.loads(capsys.readouterr().out)
+    watt_hours = 712 * 3600 + 959 * 7200 + 1533 * 1800.5 + 1330 * 5400
+    assert limits["exclusive_energy_j"] == pytest.approx(watt_hours)
+    assert limits["energy_j"] < limits["exclusive_energy_j"]
+    assert limits["makespan_s"] == 9400.0
+    assert limits["pareto"][0] == {"mean_stretch": 1.0, "energy_j": pytest.approx(watt_hours)}
+
+
+def test_a_report_of_runs_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`report` makes the page of one run beside its files, and of several where it is told to."""
+    one, two = run_folder(tmp_path / "one"), exclusive_folder(tmp_path / "two")
+    assert main(["report", str(one), "--no-images"]) == 0
+    assert capsys.readouterr().out.strip() == str(one / "report.html")
+    both = tmp_path / "both"
+    assert main(["report", str(one), str(two), "--no-images", "--out", str(both)]) == 0
+    page = (both / "report.html").read_text()
+    assert "exclusive" in page
+    assert UNKNOWN not in page.split("<tbody>")[1].split("</tbody>")[0]
+
+
+def test_a_report_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder without the files of a run is named, with exit code 2."""
+    assert main(["report", str(tmp_path)]) == 2
+    assert "jobs.csv: cannot be read: No such file" in capsys.readouterr().err
