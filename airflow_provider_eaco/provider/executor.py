@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.executors.base_executor import BaseExecutor
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason, reject
-from airflow_provider_eaco.core.model.errors import InvalidRequestError, StoreUnavailableError
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.provider import task_log
 from airflow_provider_eaco.provider.audit import EVENT_REJECT, text_of
 from airflow_provider_eaco.provider.compat import renew_token, task_queue
@@ -222,7 +222,7 @@ class EacoExecutor(BaseExecutor):
                 default_family=f"{ti.dag_id}.{ti.task_id}",
                 default_max_stretch=(lanes.settings or EacoSettings()).default_max_stretch,
             )
-        except InvalidRequestError as error:
+        except Exception as error:  # noqa: BLE001 - what nobody can read must not run without its GPUs
             # Failed at the next heartbeat: here the scheduler is still handing over.
             problem = f"the task's GPU request cannot be used: {error}; correct it and clear the task"
             finding = Finding(Reason.MISCONFIGURED, {"problem": problem})

@@ -12,11 +12,15 @@ from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import Dispatcher, JobRecord, Ledger, LedgerView
 from airflow_provider_eaco.dispatch.process_group import ProcessReference
+from airflow_provider_eaco.engine.pool_manager import forget_silent_nodes
 from airflow_provider_eaco.provider.adoption import find_process
 from airflow_provider_eaco.provider.running import WANTED_STATES, ending_of
 from airflow_provider_eaco.provider.task_instances import TaskFacts
 
 log = logging.getLogger(__name__)
+
+# A machine that is away for a day is not coming back under this name, or nobody minds that it is made anew.
+FORGET_NODE_AFTER_S = 24 * 3600.0
 
 _MAY_COME_BACK = frozenset(
     {
@@ -62,6 +66,15 @@ class Housekeeper:
         if changed:
             log.info("Tidied %s jobs that nobody looked after: %s", len(changed), ", ".join(changed))
         return tuple(changed)
+
+    def forget_nodes(self, view: LedgerView) -> None:
+        """Take nodes out of the inventory that have not reported for :data:`FORGET_NODE_AFTER_S`.
+
+        Those with leases stay, unavailable, until the leases end.
+        """
+        gone = forget_silent_nodes(self._ledger, view, FORGET_NODE_AFTER_S)
+        if gone:
+            log.info("Forgot nodes that have not reported for a day: %s", ", ".join(gone))
 
     def _tidy_one(self, record: JobRecord, lease: Lease | None, facts: TaskFacts | None) -> bool:
         job_id = record.job.job_id

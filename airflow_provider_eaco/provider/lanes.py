@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason
-from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.provider import task_instances
@@ -94,7 +93,8 @@ class Lanes:
         try:
             settings = load_settings()
             services = make_services(settings, host.owner, dispatcher)
-        except (InvalidSettingError, OSError) as error:
+        except Exception as error:
+            # Settings, files and packages that users bring: nothing of it may end Airflow's scheduler.
             log.exception("GPU tasks are held until the configuration is corrected")
             return cls(host, executor, dispatcher, error)
         lanes = cls(host, executor, dispatcher, None)
@@ -220,6 +220,7 @@ class Lanes:
         if gpu is None or housekeeper is None:
             return
         view = gpu.services.ledger.view()
+        housekeeper.forget_nodes(view)
         threshold_s = int(self._executor.conf.get("scheduler", "scheduler_health_check_threshold") or 30)
         known = gpu.known_ids()
         with own_session() as session:

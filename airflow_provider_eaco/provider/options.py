@@ -96,8 +96,9 @@ OPTIONS: tuple[Option, ...] = (
         "string",
         "auto",
         "Simulated GPU nodes of this machine: a JSON list of objects with name, gpus, gpu_model, "
-        "gpu_memory and host_memory (gpus defaults to 8, gpu_model to V100, gpu_memory to 16GiB), or auto"
-        " for one node of eight V100 where the machine has no NVIDIA driver, or none.",
+        "gpu_memory and host_memory (gpus defaults to 8, gpu_model to V100, gpu_memory to that of the "
+        "model), or auto for one node of eight V100, sim-HOST with this machine's name, where the machine"
+        " has no NVIDIA driver, or none. Names must differ over all machines of one Airflow.",
         '[{"name": "sim-1", "gpus": 8, "gpu_model": "V100", "gpu_memory": "16GiB"}]',
     ),
     Option(
@@ -128,3 +129,4 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 DEFAULTS: dict[str, str] = {option.name: option.default for option in OPTIONS}
+EXAMPLES: dict[str, str] = {option.name: option.example or option.default for option in OPTIONS}

@@ -34,6 +34,10 @@ ARGUMENTS = (
 )
 
 _DIGEST_LENGTH = 8
+# Longer than any name that NVML gives, and more than there are models of.
+_MAX_MODEL_LENGTH = 96
+_MAX_MODELS = 64
+_MAX_DEPTH = 32
 # What Airflow's serialisation leaves of an object that has no JSON form.
 _LOST_OBJECT = re.compile(r"<.+ object at 0x[0-9a-fA-F]+>|<(function|bound method|built-in function) .+>")
 
@@ -149,7 +153,7 @@ def _refuse_unknown(arguments: Mapping[Any, Any]) -> None:
 def _checked(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same request in its canonical JSON form: memory as ``10240MiB``, a deadline in seconds."""
     for name, value in written.items():
-        _refuse_lost_objects(value, name)
+        _refuse_lost_objects(value, name, _MAX_DEPTH)
     checks = {
         "gpus": _check_gpus,
         "gpu_memory": _check_memory,
@@ -186,10 +190,17 @@ def _check_models(value: object, argument: str) -> list[str]:
             argument, f"{_shown(value)} must be a GPU model or a list of models, best first"
         )
     for model in models:
-        if not isinstance(model, str) or not model.strip():
+        if not isinstance(model, str) or not model.strip() or not model.isprintable():
             raise InvalidRequestError(
                 argument, f"{_shown(model)} is not the name of a GPU model, such as 'V100'"
             )
+        if len(model) > _MAX_MODEL_LENGTH:
+            raise InvalidRequestError(
+                argument,
+                f"{len(model)} characters are too many for a GPU model; use at most {_MAX_MODEL_LENGTH}",
+            )
+    if len(models) > _MAX_MODELS:
+        raise InvalidRequestError(argument, f"{len(models)} models are too many; name at most {_MAX_MODELS}")
     return [model.strip() for model in models]
 
 
@@ -208,7 +219,7 @@ def _check_params(value: object, argument: str) -> dict[str, Any]:
         )
     try:
         copied = json.loads(json.dumps(dict(value), allow_nan=False, sort_keys=True))
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise InvalidRequestError(argument, f"only JSON values are allowed: {error}") from error
     return dict(copied)
 
@@ -234,7 +245,9 @@ def _check_share(value: object, argument: str) -> str:
     return Share(value).value
 
 
-def _refuse_lost_objects(value: object, argument: str) -> None:
+def _refuse_lost_objects(value: object, argument: str, depth: int) -> None:
+    if not depth:
+        raise InvalidRequestError(argument, f"is nested more than {_MAX_DEPTH} deep; name flat values")
     if isinstance(value, str) and _LOST_OBJECT.fullmatch(value):
         raise InvalidRequestError(
             argument,
@@ -242,10 +255,10 @@ def _refuse_lost_objects(value: object, argument: str) -> None:
         )
     if isinstance(value, Mapping):
         for inner in value.values():
-            _refuse_lost_objects(inner, argument)
+            _refuse_lost_objects(inner, argument, depth - 1)
     elif isinstance(value, list | tuple):
         for inner in value:
-            _refuse_lost_objects(inner, argument)
+            _refuse_lost_objects(inner, argument, depth - 1)
 
 
 def _memory(values: Mapping[str, Any], argument: str) -> int | None:

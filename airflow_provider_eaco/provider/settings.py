@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,9 +22,14 @@ from airflow_provider_eaco.core.model.pool import (
     TeamSource,
 )
 from airflow_provider_eaco.core.model.units import parse_memory_mib
-from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
+from airflow_provider_eaco.provider.options import DEFAULTS, EXAMPLES, SECTION
 
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+# Node names are typed into shells and matched by shell patterns.
+_NODE_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+# Airflow's own limit for the name of a pool.
+_MAX_POOL_NAME = 256
+_MAX_NODE_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +72,33 @@ def load_settings() -> EacoSettings:
 
     :raises InvalidSettingError: naming the option, if one of them cannot be used.
     """
+    from configparser import Error as ConfigError
+
     from airflow.configuration import AIRFLOW_HOME, conf
+    from airflow.exceptions import AirflowConfigException
 
     def read(option: str) -> str:
-        return str(conf.get(SECTION, option, fallback=DEFAULTS[option]))
+        try:
+            return str(conf.get(SECTION, option, fallback=DEFAULTS[option]))
+        except (ConfigError, AirflowConfigException) as error:  # a single % in airflow.cfg, a failing command
+            raise _error(option, f"cannot be read from Airflow's configuration: {error}") from error
 
-    return parse_settings(read, home=Path(AIRFLOW_HOME), has_driver=_NVIDIA_DRIVER.exists())
+    return parse_settings(
+        read, home=Path(AIRFLOW_HOME), has_driver=_NVIDIA_DRIVER.exists(), host=socket.gethostname()
+    )
 
 
-def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool) -> EacoSettings:
+def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, host: str) -> EacoSettings:
     """Return the settings whose texts ``read`` returns by option name.
 
     :param home: where the simulated nodes keep their state unless it is named.
     :param has_driver: whether the machine has an NVIDIA driver; then ``simulated_nodes = auto`` makes none.
+    :param host: the machine's name, which the node of ``auto`` gets: schedulers on several machines share
+        one database, where the names and GPUs of nodes have to differ.
     :raises InvalidSettingError: naming the option.
     """
     shared = {
-        "trial_limit_s": _seconds("trial_limit", read("trial_limit")),
+        "trial_limit_s": _above_0("trial_limit", read("trial_limit")),
         "reject_after_s": _reject_after("reject_after", read("reject_after")),
     }
     return EacoSettings(
@@ -89,10 +106,10 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool) 
         hold_window=_whole("hold_window", read("hold_window")),
         default_max_stretch=_stretch(read("default_max_stretch")),
         rules=_objects("rules", read("rules")),
-        planner_ttl_s=_seconds("planner_ttl", read("planner_ttl")),
-        kill_grace_s=_seconds("kill_grace", read("kill_grace")),
-        simulated_nodes=_simulated_nodes(read("simulated_nodes"), has_driver),
-        simulated_time_scale=_seconds("simulated_time_scale", read("simulated_time_scale")),
+        planner_ttl_s=_above_0("planner_ttl", read("planner_ttl")),
+        kill_grace_s=_above_0("kill_grace", read("kill_grace")),
+        simulated_nodes=_simulated_nodes(read("simulated_nodes"), has_driver, host),
+        simulated_time_scale=_above_0("simulated_time_scale", read("simulated_time_scale")),
         simulated_state=_state_file(read("simulated_state"), home),
         simulated_truth=_objects("simulated_truth", read("simulated_truth")),
     )
@@ -104,73 +121,72 @@ def _error(option: str, problem: str) -> InvalidSettingError:
 
 def _json(option: str, text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise _error(option, f"is not JSON: {error}") from error
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise _error(option, f"is not JSON that can be used: {error}; example: {EXAMPLES[option]}") from error
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(map(repr, repeated))} stands there twice")
+    return dict(pairs)
 
 
 def _objects(option: str, text: str) -> tuple[Mapping[str, Any], ...]:
     rows = _json(option, text)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise _error(option, "must be a JSON list of objects")
+        raise _error(option, f"must be a JSON list of objects; example: {EXAMPLES[option]}")
     return tuple(rows)
 
 
-def _number(option: str, value: object) -> float:
+def _number(option: str, value: object, allowed: str, is_allowed: Callable[[float], bool]) -> float:
+    """Return a finite number of which ``is_allowed`` holds; ``allowed`` says so in the one message."""
     try:
         number = float(value) if isinstance(value, str | int | float) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):
         number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise _error(option, f"{value!r} must be a number")
+    if isinstance(value, bool) or not math.isfinite(number) or not is_allowed(number):
+        raise _error(option, f"{value!r} must be {allowed}")
     return number
 
 
-def _seconds(option: str, value: object) -> float:
-    number = _number(option, value)
-    if number <= 0:
-        raise _error(option, f"{value!r} must be above 0")
-    return number
+def _above_0(option: str, value: object) -> float:
+    return _number(option, value, "a number above 0", lambda number: number > 0)
 
 
 def _whole(option: str, value: object, least: int = 1) -> int:
-    number = _number(option, value)
-    if number != int(number) or number < least:
-        raise _error(option, f"{value!r} must be a whole number of at least {least}")
-    return int(number)
+    allowed = f"a whole number of at least {least}"
+    return int(_number(option, value, allowed, lambda number: number.is_integer() and number >= least))
 
 
 def _stretch(text: str) -> float | None:
     if text.strip().lower() in {"none", ""}:
         return None
-    number = _number("default_max_stretch", text)
-    if number < 1:
-        raise _error("default_max_stretch", f"{text!r} must be at least 1, or none for no limit")
-    return number
+    allowed = "a number of at least 1, or none for no limit"
+    return _number("default_max_stretch", text, allowed, lambda number: number >= 1)
 
 
 def _reject_after(option: str, value: object) -> float:
     if isinstance(value, str) and value.strip().lower() == "never":
         return math.inf
-    number = _number(option, value)
-    if number < 0:
-        raise _error(option, f"{value!r} must be at least 0 seconds, or never")
-    return number
+    return _number(option, value, "a number of seconds of at least 0, or never", lambda number: number >= 0)
 
 
 def _state_file(text: str, home: Path) -> Path:
     path = Path(text) if text.strip() else home / "eaco" / "simulated.json"
-    if not path.is_absolute():
-        raise _error("simulated_state", f"{text!r} must be an absolute path")
+    if not path.is_absolute() or not text.isprintable():
+        raise _error("simulated_state", f"{text!r} must be the absolute path of a file, or empty")
     return path
 
 
-def _simulated_nodes(text: str, has_driver: bool) -> tuple[SimulatedNodeSettings, ...]:
+def _simulated_nodes(text: str, has_driver: bool, host: str) -> tuple[SimulatedNodeSettings, ...]:
     option = "simulated_nodes"
     if text.strip().lower() == "none":
         return ()
     if text.strip().lower() == "auto":
-        return () if has_driver else (SimulatedNodeSettings("sim-1"),)
+        return () if has_driver else (SimulatedNodeSettings(_auto_name(host)),)
     nodes = tuple(_simulated_node(row) for row in _objects(option, text))
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
@@ -178,21 +194,33 @@ def _simulated_nodes(text: str, has_driver: bool) -> tuple[SimulatedNodeSettings
     return nodes
 
 
+def _auto_name(host: str) -> str:
+    safe = re.sub(r"[^A-Za-z0-9.-]+", "-", host).strip("-.")
+    return f"sim-{safe[:64] or 'host'}"
+
+
 def _simulated_node(row: Mapping[str, Any]) -> SimulatedNodeSettings:
     option = "simulated_nodes"
     allowed = {"name", "gpus", "gpu_model", "gpu_memory", "host_memory"}
     _refuse_unknown(option, row, allowed)
     name = row.get("name")
+    if not isinstance(name, str) or not _NODE_NAME.fullmatch(name):
+        raise _error(
+            option, f"name is {name!r}, must be 1 to 128 letters, digits, dots, dashes or underscores"
+        )
     model = row.get("gpu_model", "V100")
-    if not isinstance(name, str) or not name or not isinstance(model, str) or not model:
-        raise _error(option, f"{dict(row)!r} needs a name, and a gpu_model that is a name")
+    if not isinstance(model, str):
+        raise _error(option, f"node {name}: gpu_model is {model!r}, must be the name of a GPU model")
+    gpus = _whole(f"{option}, {name}, gpus", row.get("gpus", 8))
+    if gpus > _MAX_NODE_GPUS:
+        raise _error(f"{option}, {name}, gpus", f"{gpus} must be at most {_MAX_NODE_GPUS}")
     try:
         memory_mib, host_mib = (
             parse_memory_mib(row[key], key) if key in row else None for key in ("gpu_memory", "host_memory")
         )
     except InvalidRequestError as error:
         raise _error(option, f"node {name}: {error}") from error
-    return SimulatedNodeSettings(name, _whole(option, row.get("gpus", 8)), model, memory_mib, host_mib)
+    return SimulatedNodeSettings(name, gpus, model, memory_mib, host_mib)
 
 
 def _refuse_unknown(option: str, row: Mapping[str, Any], allowed: set[str]) -> None:
@@ -204,14 +232,18 @@ def _refuse_unknown(option: str, row: Mapping[str, Any], allowed: set[str]) -> N
 def _pools(text: str, shared: Mapping[str, float]) -> tuple[PoolSettings, ...]:
     rows = _json("pools", text)
     if not isinstance(rows, dict) or not rows or not all(isinstance(row, dict) for row in rows.values()):
-        raise _error("pools", "must be a JSON object with at least one entry: pool name -> settings")
+        raise _error(
+            "pools",
+            "must be a JSON object with at least one entry, pool name -> settings; "
+            f"example: {EXAMPLES['pools']}",
+        )
     return tuple(_pool(name, row, shared) for name, row in rows.items())
 
 
 def _pool(name: str, row: Mapping[str, Any], shared: Mapping[str, float]) -> PoolSettings:
     option = f"pools, {name}"
-    if not name.strip():
-        raise _error("pools", "a pool needs a name")
+    if not name.strip() or not name.isprintable() or len(name) > _MAX_POOL_NAME:
+        raise _error("pools", f"{name!r} must be the name of a pool, of at most {_MAX_POOL_NAME} characters")
     _refuse_unknown(option, row, set(_POOL_CHECKS))
     values = {key: _POOL_CHECKS[key](f"{option}, {key}", value) for key, value in row.items()}
     return PoolSettings(name=name, **{**shared, **values})
@@ -246,19 +278,13 @@ def _margin(option: str, value: object) -> int:
 
 
 def _share(option: str, value: object) -> float:
-    number = _number(option, value)
-    if number < 0:
-        raise _error(option, f"{value!r} must be at least 0")
-    return number
+    return _number(option, value, "a number of at least 0", lambda number: number >= 0)
 
 
 def _priority(option: str, value: object) -> int | None:
     if value is None:
         return None
-    number = _number(option, value)
-    if number != int(number):
-        raise _error(option, f"{value!r} must be a whole number, or null for none")
-    return int(number)
+    return int(_number(option, value, "a whole number, or null for none", float.is_integer))
 
 
 def _names(option: str, value: object) -> tuple[str, ...]:
@@ -282,7 +308,7 @@ def _fair_share(option: str, value: object) -> FairShare:
         raise _error(f"{option}, by", f"{by!r} must be one of {', '.join(TeamSource)}")
     return FairShare(
         by=TeamSource(by),
-        half_life_s=_seconds(f"{option}, half_life_s", value.get("half_life_s", FairShare().half_life_s)),
+        half_life_s=_above_0(f"{option}, half_life_s", value.get("half_life_s", FairShare().half_life_s)),
         shares=_by_team(f"{option}, shares", value.get("shares", {})),
         quotas_gpu_h=_by_team(f"{option}, quotas_gpu_h", value.get("quotas_gpu_h", {})),
         borrowing=_flag(f"{option}, borrowing", value.get("borrowing", True)),
@@ -292,7 +318,7 @@ def _fair_share(option: str, value: object) -> FairShare:
 def _by_team(option: str, value: object) -> tuple[tuple[str, float], ...]:
     if not isinstance(value, dict):
         raise _error(option, f"{value!r} must be a JSON object: team -> number")
-    return tuple((team, _seconds(f"{option}, {team}", number)) for team, number in value.items())
+    return tuple((team, _above_0(f"{option}, {team}", number)) for team, number in value.items())
 
 
 def _demand(option: str, value: object) -> tuple[DemandCurve, ...]:
@@ -317,13 +343,13 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "spreading": _spreading,
     "max_residents": _whole,
     "memory_margin_mib": _margin,
-    "utilisation_limit_pct": _seconds,
+    "utilisation_limit_pct": _above_0,
     "exclusive_priority": _priority,
-    "trial_limit_s": _seconds,
+    "trial_limit_s": _above_0,
     "estimate_error": _share,
     "reject_after_s": _reject_after,
     "rules": _names,
-    "ageing_s": _seconds,
+    "ageing_s": _above_0,
     "reserve_after_s": _share,
     "fair_share": _fair_share,
     "aligned": _flag,

@@ -46,7 +46,7 @@ def test_settings_read_exactly_the_options_that_exist(tmp_path: Path) -> None:
         read.append(name)
         return next(option.default for option in OPTIONS if option.name == name)
 
-    parse_settings(read_default, home=tmp_path, has_driver=False)
+    parse_settings(read_default, home=tmp_path, has_driver=False, host="here")
     assert sorted(set(read)) == sorted(option.name for option in OPTIONS)
 
 
@@ -55,7 +55,7 @@ def test_every_example_can_be_used(tmp_path: Path) -> None:
     examples = {
         option.name: option.default if option.example is None else option.example for option in OPTIONS
     }
-    parse_settings(examples.__getitem__, home=tmp_path, has_driver=False)
+    parse_settings(examples.__getitem__, home=tmp_path, has_driver=False, host="here")
 
 
 def named_objects() -> list[str]:

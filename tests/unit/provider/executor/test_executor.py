@@ -101,7 +101,16 @@ def test_c18_held_tasks_take_window_and_no_parallelism(executor):
     assert [key.task_id for key, _ in executor._get_workloads_to_schedule(0)] == ["cpu"]
 
 
-@pytest.mark.parametrize("config", [{"eaco": {"gpus": "many"}}, {"eaco": {"gpu": 1}}, {"eaco": 5}])
+class Odd(dict):
+    """A config of which nobody thought."""
+
+    def items(self):
+        raise RuntimeError("odd")
+
+
+@pytest.mark.parametrize(
+    "config", [{"eaco": {"gpus": "many"}}, {"eaco": {"gpu": 1}}, {"eaco": 5}, {"eaco": Odd(gpus=1)}]
+)
 def test_c23_an_unreadable_request_fails_its_task_alone(executor, config):
     """The task with the broken config fails with the reason; the one beside it is started."""
     executor.queue_workload(make_task("broken", config), None)

@@ -1,5 +1,7 @@
 """Rows of dead schedulers and of tasks that are over are brought in line with Airflow and the processes."""
 
+from types import SimpleNamespace
+
 import pytest
 from airflow.models.taskinstancekey import TaskInstanceKey
 
@@ -10,7 +12,7 @@ from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.ports import ProcessState
 from airflow_provider_eaco.dispatch.process_group import ProcessReference
-from airflow_provider_eaco.provider.housekeeping import Housekeeper
+from airflow_provider_eaco.provider.housekeeping import FORGET_NODE_AFTER_S, Housekeeper
 from airflow_provider_eaco.provider.task_instances import TaskFacts
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger
 from tests.unit.provider.executor.lane_rig import START_S
@@ -97,3 +99,14 @@ def test_rows_of_a_living_executor_are_left_to_it():
     ledger = ledger_with(JobPhase.WAITING)
     assert Housekeeper(ledger, Processes(alive=False), 10.0).tidy(ledger.view(), set(), {}) == ()
     assert ledger.record_of("a").phase is JobPhase.WAITING
+
+
+@pytest.mark.parametrize(("silent_s", "kept"), [(FORGET_NODE_AFTER_S, ["n1"]), (FORGET_NODE_AFTER_S + 1, [])])
+def test_a_node_that_is_away_for_a_day_is_forgotten(silent_s, kept):
+    """A machine that was renamed leaves no node behind for ever, and a restart of an hour forgets none."""
+    clock = SimpleNamespace(now_s=lambda: START_S)
+    ledger = MemoryLedger(clock)
+    ledger.save_nodes([Node("n1", (Gpu("GPU-0", "n1", 0, "V100", 16384),))])
+    clock.now_s = lambda: START_S + silent_s
+    Housekeeper(ledger, Processes(False), 10.0).forget_nodes(ledger.view())
+    assert [node.name for node in ledger.view().nodes] == kept

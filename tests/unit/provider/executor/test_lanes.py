@@ -35,6 +35,19 @@ def test_c67_a_broken_configuration_holds_gpu_tasks_with_the_option_named(execut
     assert lanes.plain.room == 8
 
 
+@pytest.mark.parametrize("error", [InvalidSettingError("[eaco] pools", "bad"), OSError("full"), ValueError()])
+def test_c67_whatever_is_wrong_with_our_parts_the_executor_starts(executor, monkeypatch, error):
+    """Parts that cannot be made leave a plain lane that works."""
+
+    def fail():
+        raise error
+
+    monkeypatch.setattr(lanes_module, "load_settings", fail)
+    lanes = Lanes.make(FakeHost(), executor)
+    assert (lanes.gpu, lanes.problem, lanes.plain.room) == (None, error, 8)
+    lanes.dispatcher.close(0.0)
+
+
 def test_c67_tables_out_of_reach_are_told_to_those_who_wait(executor, monkeypatch):
     """A lost database of ours is a reason to wait, in the words of the store."""
     rig = LaneRig(monkeypatch)

@@ -1,6 +1,8 @@
 """The [eaco] section as frozen values."""
 
+import json
 import math
+from configparser import InterpolationSyntaxError
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,28 +10,82 @@ import pytest
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
-from airflow_provider_eaco.provider.options import DEFAULTS, OPTIONS
-from airflow_provider_eaco.provider.settings import _POOL_CHECKS, SimulatedNodeSettings, parse_settings
+from airflow_provider_eaco.provider.options import DEFAULTS, EXAMPLES, OPTIONS
+from airflow_provider_eaco.provider.settings import (
+    _POOL_CHECKS,
+    SimulatedNodeSettings,
+    load_settings,
+    parse_settings,
+)
+from airflow_provider_eaco.provider.wiring import make_meters
 
 HOME = Path("/airflow")
 
 
-def parse(has_driver=False, **texts):
-    return parse_settings(lambda name: texts.get(name, DEFAULTS[name]), home=HOME, has_driver=has_driver)
+def parse(has_driver=False, host="gpu-box", **texts):
+    return parse_settings(
+        lambda name: texts.get(name, DEFAULTS[name]), home=HOME, has_driver=has_driver, host=host
+    )
 
 
 def test_the_defaults_are_one_sharing_pool_on_one_simulated_node():
     """Without any configuration a machine without a GPU has a node to try everything on."""
     settings = parse()
     assert settings.pools == (PoolSettings(),)
-    assert settings.simulated_nodes == (SimulatedNodeSettings("sim-1"),)
+    assert settings.simulated_nodes == (SimulatedNodeSettings("sim-gpu-box"),)
     assert settings.simulated_state == HOME / "eaco" / "simulated.json"
     assert settings.default_max_stretch == pytest.approx(1.10)
+
+
+def test_an_option_that_airflow_itself_cannot_read_is_named(monkeypatch):
+    """A single % in airflow.cfg is an error of that option, not of the scheduler."""
+
+    def fail(section, option, **_):
+        raise InterpolationSyntaxError(option, section, "'%' must be followed by '%' or '('")
+
+    monkeypatch.setattr("airflow.configuration.conf.get", fail)
+    with pytest.raises(InvalidSettingError, match=r"\[eaco\] trial_limit: cannot be read .* '%' must be"):
+        load_settings.__wrapped__()
 
 
 def test_a_machine_with_a_driver_simulates_nothing_by_itself():
     """``auto`` never mixes simulated GPUs with real ones."""
     assert parse(has_driver=True).simulated_nodes == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("box", "sim-box"),
+        ("box.example.org", "sim-box.example.org"),
+        ("my box; rm *", "sim-my-box-rm"),
+        ("", "sim-host"),
+        ("x" * 300, "sim-" + "x" * 64),
+    ],
+)
+def test_the_node_of_auto_is_named_after_its_machine(host, name):
+    """Machines that share a database have different nodes, whose names need no quoting in a shell."""
+    (node,) = parse(host=host).simulated_nodes
+    assert node.name == name
+    assert parse(simulated_nodes=json.dumps([{"name": name}])).simulated_nodes == (node,)
+
+
+@pytest.mark.parametrize(
+    ("row", "memory_mib"),
+    [
+        ({"gpu_model": "V100"}, 16 * 1024),
+        ({"gpu_model": "A100-80"}, 80 * 1024),
+        ({"gpu_model": "A100-80", "gpu_memory": "40GiB"}, 40 * 1024),
+    ],
+)
+def test_a_simulated_gpu_has_the_memory_of_its_model(row, memory_mib, tmp_path):
+    """Memory that is not named is that of the model, not that of a V100."""
+    settings = parse(
+        simulated_nodes=json.dumps([{"name": "n", **row}]), simulated_state=str(tmp_path / "state.json")
+    )
+    (meter,) = make_meters(settings)
+    (node,) = meter.telemetry.inventory()
+    assert {gpu.memory_total_mib for gpu in node.gpus} == {memory_mib}
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -80,7 +136,20 @@ def test_a_job_of_another_airflow_pool_goes_to_the_first_gpu_pool():
         ({"reject_after": "-1"}, "[eaco] reject_after", "never"),
         ({"planner_ttl": "0"}, "[eaco] planner_ttl", "above 0"),
         ({"rules": "{}"}, "[eaco] rules", "list of objects"),
+        ({"pools": '{"": {}}'}, "[eaco] pools", "name of a pool"),
+        ({"pools": '{"a\\u0000b": {}}'}, "[eaco] pools", "name of a pool"),
+        ({"pools": json.dumps({"x" * 257: {}})}, "[eaco] pools", "256"),
         ({"simulated_nodes": '[{"gpus": 8}]'}, "[eaco] simulated_nodes", "name"),
+        ({"simulated_nodes": '[{"name": "a b"}]'}, "[eaco] simulated_nodes", "letters"),
+        ({"simulated_nodes": '[{"name": "a", "gpus": 0}]'}, "[eaco] simulated_nodes, a, gpus", "at least 1"),
+        (
+            {"simulated_nodes": '[{"name": "a", "gpus": 1000000000}]'},
+            "[eaco] simulated_nodes, a, gpus",
+            "1024",
+        ),
+        ({"simulated_nodes": '[{"name": "a", "gpu_model": 100}]'}, "[eaco] simulated_nodes", "GPU model"),
+        ({"simulated_nodes": '[{"name": "a", "memory": 1}]'}, "[eaco] simulated_nodes", "allowed are"),
+        ({"simulated_state": "/a\0b"}, "[eaco] simulated_state", "absolute"),
         ({"simulated_nodes": '[{"name": "a"}, {"name": "a"}]'}, "[eaco] simulated_nodes", "differ"),
         ({"simulated_nodes": '[{"name": "a", "gpu_memory": "16Gi"}]'}, "[eaco] simulated_nodes", "16Gi"),
         ({"simulated_state": "relative.json"}, "[eaco] simulated_state", "absolute"),
@@ -94,8 +163,112 @@ def test_a_value_that_cannot_be_used_is_named(texts, setting, problem):
     assert problem in caught.value.problem
 
 
+WRONG_IN_POOL = {
+    "nodes": ("gpu-*", [], [1], None),
+    "mode": ("shared", 1, None, ["share"]),
+    "policy": ("", 1, None, ["eaco"]),
+    "ordering": (" ", {}, True),
+    "spreading": ("wide", 1),
+    "max_residents": (0, -1, 1.5, "two", True, None, [2], 10**400),
+    "memory_margin_mib": (-1, "512MiB", 0.5),
+    "utilisation_limit_pct": (0, -1, "all", math.nan, math.inf),
+    "exclusive_priority": (1.5, "high", []),
+    "trial_limit_s": (0, "1h", -3),
+    "estimate_error": (-0.1, "small", None),
+    "reject_after_s": (-1, "soon", None, math.inf),
+    "rules": ("ageing", [1], [""], {}),
+    "ageing_s": (0, "1h"),
+    "reserve_after_s": (-1, None),
+    "fair_share": (
+        [],
+        "dag",
+        {"by": "user"},
+        {"by": ["dag"]},
+        {"half_life_s": 0},
+        {"shares": []},
+        {"shares": {"a": 0}},
+        {"quotas_gpu_h": {"a": "1h"}},
+        {"borrowing": 1},
+        {"share": 1},
+    ),
+    "aligned": (1, "yes", None),
+    "demand": ([], {"n1": [1]}, {"n1": 24}, {"n1": [-1] * 24}, {"n1": ["1"] * 23 + ["x"]}),
+}
+
+
+def test_every_pool_setting_has_wrong_values_here():
+    """The table below covers every setting of a pool."""
+    assert set(WRONG_IN_POOL) == set(_POOL_CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [(name, value) for name, values in WRONG_IN_POOL.items() for value in values]
+)
+def test_a_wrong_value_in_a_pool_is_refused_by_name(setting, value):
+    """One message names option, pool, setting and what is allowed; nothing else is ever raised."""
+    with pytest.raises(InvalidSettingError) as caught:
+        parse(pools=json.dumps({"big": {setting: value}}))
+    assert str(caught.value).startswith("[eaco] pools")
+    if caught.value.setting != "[eaco] pools":  # not JSON at all: NaN and the like are refused there
+        assert caught.value.setting.startswith(f"[eaco] pools, big, {setting}")
+    assert "must be" in caught.value.problem or "allowed are" in caught.value.problem
+
+
+JSON_OPTIONS = ("pools", "rules", "simulated_nodes", "simulated_truth")
+NO_JSON = {
+    "cut short": "{",
+    "words": "eight",
+    "single quotes": "{'a': 1}",
+    "text": '"a"',
+    "a number": "1",
+    "null": "null",
+    "list of texts": '["a"]',
+    "twice the same": '[{"name": "a", "name": "b"}]',
+    "very deep": "[" * 100_000,
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("text", NO_JSON.values(), ids=NO_JSON)
+@pytest.mark.parametrize("option", JSON_OPTIONS)
+def test_json_that_cannot_be_used_is_refused_with_an_example(option, text):
+    """Whatever stands in an option that takes JSON: its name, what is wrong, and what it may look like."""
+    with pytest.raises(InvalidSettingError) as caught:
+        parse(**{option: text})
+    assert caught.value.setting == f"[eaco] {option}"
+    assert EXAMPLES[option] in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["hold_window", "default_max_stretch", "reject_after", "trial_limit", "planner_ttl", "kill_grace",
+     "simulated_time_scale"],
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["many", "-1", "nan", "inf", "1e999", "[]", "5 s", "true"])
+def test_a_number_that_cannot_be_used_is_refused_by_name(option, text):
+    """Every option that takes a number says which numbers it takes."""
+    with pytest.raises(InvalidSettingError, match=rf"\[eaco\] {option}: .* must be a"):
+        parse(**{option: text})
+
+
+@pytest.mark.parametrize(
+    ("own", "section", "expected_s"),
+    [
+        (None, "300", 300.0),
+        (None, "never", math.inf),
+        (60, "never", 60.0),
+        ("never", "300", math.inf),
+        (0, "never", 0.0),
+    ],
+)
+def test_a_pools_own_reject_after_wins(own, section, expected_s):
+    """Seconds or never, of the pool where it says so, else of the section."""
+    pools = {"a": {} if own is None else {"reject_after_s": own}}
+    (pool,) = parse(pools=json.dumps(pools), reject_after=section).pools
+    assert pool.reject_after_s == expected_s
+
+
 @pytest.mark.parametrize(("text", "limit"), [("none", None), ("1", 1.0)])
-def test_stretch_and_rejection_can_be_switched_off(text, limit):
-    """``none`` is no stretch limit, ``never`` no rejection."""
+def test_the_stretch_limit_can_be_switched_off(text, limit):
+    """``none`` is no stretch limit."""
     assert parse(default_max_stretch=text).default_max_stretch == limit
-    assert parse(reject_after="never").pools[0].reject_after_s == math.inf
