@@ -92,7 +92,7 @@ class Reason(Enum):
     )
     PROFILE_MISSING = (
         "profile_missing",
-        "no profile of {family} on {gpu_model}: it runs alone first",
+        "no profile of {family} on {gpu_model}: {consequence}",
         "wait for free GPUs; the run becomes its profile",
     )
     RESERVED_FOR_EARLIER_JOB = (

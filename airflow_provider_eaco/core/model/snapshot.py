@@ -105,7 +105,8 @@ class ClusterSnapshot:
     """One pool's view of the cluster at ``now_s`` (seconds since the epoch of the store's clock).
 
     Nodes are those the pool may use; a node's residents are there whichever pool they belong to. The free
-    GPUs of ``kept_nodes`` are kept for jobs that stand earlier in the queue than the one looked at. The one
+    GPUs of ``kept_nodes`` are kept for jobs that stand earlier in the queue than the one looked at; with each
+    name stands how many GPUs the first of those asks for (0: they are kept for the starts of a plan). The one
     looked at may take no GPU of ``barred`` (UUIDs), free or by joining a set: it would still be there when
     they are promised to somebody. ``offered`` is the place that a plan holds ready for it.
 
@@ -120,7 +121,7 @@ class ClusterSnapshot:
     waiting: tuple[Job, ...] = ()
     profiles: ProfileBook = field(default_factory=ProfileBook)
     readings: Mapping[str, GpuReading] = field(default_factory=dict)
-    kept_nodes: frozenset[str] = frozenset()
+    kept_nodes: Mapping[str, int] = field(default_factory=dict)
     barred: frozenset[str] = frozenset()
     offered: Placement | None = None
     past_gpu_s: Mapping[str, float] = field(default_factory=dict)

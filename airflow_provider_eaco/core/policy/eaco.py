@@ -24,7 +24,7 @@ from airflow_provider_eaco.core.policy.base import Review
 from airflow_provider_eaco.core.policy.candidates import Candidate, Offers, Shape
 from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
-from airflow_provider_eaco.core.policy.places import Cluster, FreePlace, Site
+from airflow_provider_eaco.core.policy.places import Cluster, FreePlace, Kept, Site
 from airflow_provider_eaco.core.policy.trial import Reviews
 
 
@@ -158,9 +158,10 @@ class _View:
             follower.begin()
 
 
-def _no_free_gpus(site: Site, kept: int, sharing: str) -> Finding:
-    if kept:
-        return Finding(Reason.RESERVED_FOR_EARLIER_JOB, {"free": kept, "wanted": "GPUs there"})
+def _no_free_gpus(site: Site, kept: Kept, sharing: str) -> Finding:
+    if kept.free:
+        wanted = f"{kept.wanted} GPUs on one node" if kept.wanted else "its planned start"
+        return Finding(Reason.RESERVED_FOR_EARLIER_JOB, {"free": kept.free, "wanted": wanted})
     numbers = {"wanted": site.needs.gpus, "free": site.free_best(), "sharing": sharing}
     return Finding(Reason.WAITING_FOR_GPU, numbers)
 

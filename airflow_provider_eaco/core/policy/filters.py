@@ -20,7 +20,7 @@ from airflow_provider_eaco.core.model.decision import Finding, Reason, SetPredic
 from airflow_provider_eaco.core.model.gpu import GpuGroup, Hardware
 from airflow_provider_eaco.core.model.job import GpuRequest, JobKind
 from airflow_provider_eaco.core.model.pool import PoolSettings
-from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
+from airflow_provider_eaco.core.model.profile import FamilySet, SoloProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
 from airflow_provider_eaco.core.model.units import format_memory_mib
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, SetKind
@@ -245,16 +245,31 @@ def resident_limit(kind: SetKind, settings: PoolSettings) -> Obstacle | None:
 
 
 def profile_missing(family: str, kind: SetKind, facts: CycleFacts) -> Obstacle:
-    """Name who has no profile; when all have one, the set that was never measured and may not be tried."""
+    """Name who has no profile; when all have one, the set of which nothing can be predicted."""
     members = family_set((*kind.families, family))
     unknown = [
         member
         for member in dict.fromkeys(members)
         if facts.predict(family_set((member,)), kind.model, kind.gpus) is None
     ]
-    shown = ", ".join(unknown) if unknown else f"the set {' + '.join(members)}"
-    numbers: dict[str, object] = {"family": shown, "gpu_model": kind.model}
-    return Obstacle(Reason.PROFILE_MISSING, len(unknown), (shown,), numbers)
+    if unknown:
+        return _unknown(", ".join(unknown), kind, len(unknown), "nobody shares before a first run alone")
+    return _unknown(_together(members), kind, 0, "nothing is known of such sets, so nobody joins")
+
+
+def untried(family: str, kind: SetKind) -> Obstacle:
+    """Name the set that was never measured, and may not be tried by somebody who could not leave it again."""
+    consequence = f"a trial could not be undone, since {family} is not known to save checkpoints"
+    return _unknown(_together(family_set((*kind.families, family))), kind, 0, consequence)
+
+
+def _unknown(who: str, kind: SetKind, distance: float, consequence: str) -> Obstacle:
+    numbers: dict[str, object] = {"family": who, "gpu_model": kind.model, "consequence": consequence}
+    return Obstacle(Reason.PROFILE_MISSING, distance, (who, consequence), numbers)
+
+
+def _together(members: FamilySet) -> str:
+    return f"{' + '.join(members)} together"
 
 
 def utilisation(

@@ -118,7 +118,7 @@ class SetGroup:
         if obstacle is not None:
             return obstacle
         tried = prediction.measured or solo.checkpoints
-        return Meeting(prediction, solo, None if tried else filters.profile_missing(family, kind, facts))
+        return Meeting(prediction, solo, None if tried else filters.untried(family, kind))
 
     def _ask_residents(self, prediction: SetPrediction) -> Willing:
         now_s = self.facts.now_s

@@ -65,7 +65,7 @@ class Line:
         if offered is not None:
             return self._policy.decide(job, replace(self.snapshot, offered=offered))
         if self._planned:
-            self._keep_nodes(frozenset(self.snapshot.nodes))
+            self._keep_nodes(self.snapshot.nodes, 0)
         barred = self._promises.barred_for(job)
         key = kind, barred
         answer = self._answers.get(key)
@@ -123,12 +123,14 @@ class Line:
     def _keep_places(self, needs: Needs) -> None:
         if needs not in self._kept_for:
             self._kept_for.add(needs)
-            self._keep_nodes(nodes_that_could_serve(needs, self._facts))
+            self._keep_nodes(nodes_that_could_serve(needs, self._facts), needs.gpus)
 
-    def _keep_nodes(self, names: frozenset[str]) -> None:
-        kept = self.snapshot.kept_nodes | names
-        if kept != self.snapshot.kept_nodes:
-            self.snapshot = replace(self.snapshot, kept_nodes=kept)
+    def _keep_nodes(self, names: Iterable[str], gpus: int) -> None:
+        kept = self.snapshot.kept_nodes
+        if len(kept) < len(self.snapshot.nodes):
+            more = {name: gpus for name in names if name not in kept}
+            if more:
+                self.snapshot = replace(self.snapshot, kept_nodes={**kept, **more})
 
 
 def _group(kind: JobKind, decision: AdmissionDecision, why: str = "") -> _Group:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from typing import NamedTuple
 
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuGroup, Hardware, Node
 from airflow_provider_eaco.core.model.placement import Placement
@@ -195,6 +196,16 @@ class FreePlace:
         return self.order[0]
 
 
+class Kept(NamedTuple):
+    """Free GPUs that another is to have, who asks for ``wanted`` on one node (0: they are promised to it)."""
+
+    free: int
+    wanted: int
+
+
+_NOTHING_KEPT = Kept(0, 0)
+
+
 def _order_of_place(place: FreePlace) -> PlaceOrder:
     return place.order
 
@@ -218,7 +229,7 @@ class Site:
         self._nodes: dict[str, tuple[Hardware, tuple[FreePlace, ...], int]] = {}
         self._free: Counter[int] = Counter()
         self._places: list[FreePlace] = []
-        self._picked: tuple[frozenset[str], frozenset[str], FreePlace | None, int] | None = None
+        self._picked: tuple[Mapping[str, int], frozenset[str], FreePlace | None, Kept] | None = None
         self._blocks = block_table(needs.gpus, cluster.facts.settings.aligned)
         for name, state in cluster.nodes.items():
             self._learn(name, state)
@@ -253,33 +264,35 @@ class Site:
             return 0
         return models.index(model) if model in models else None
 
-    def pick(self, snapshot: ClusterSnapshot) -> tuple[FreePlace | None, int]:
-        """Return the preferred free GPUs that are not kept or barred, and how many free ones are.
+    def pick(self, snapshot: ClusterSnapshot) -> tuple[FreePlace | None, Kept]:
+        """Return the preferred free GPUs that are not kept or barred, and what is.
 
         Where a place is offered, it is this one or none.
         """
         if snapshot.offered is not None:
-            return self._offered(snapshot.offered), 0
+            return self._offered(snapshot.offered), _NOTHING_KEPT
         kept_nodes, barred = snapshot.kept_nodes, snapshot.barred
         if self._picked is None or self._picked[0] is not kept_nodes or self._picked[1] is not barred:
             self._picked = kept_nodes, barred, *self._pick(kept_nodes, barred)
         return self._picked[2:]
 
-    def _pick(self, kept_nodes: frozenset[str], barred: frozenset[str]) -> tuple[FreePlace | None, int]:
+    def _pick(self, kept_nodes: Mapping[str, int], barred: frozenset[str]) -> tuple[FreePlace | None, Kept]:
         if not kept_nodes and not barred:
-            return (self._places[0] if self._places else None), 0
+            return (self._places[0] if self._places else None), _NOTHING_KEPT
         open_to = [place for place in self._places if place.placement.node not in kept_nodes]
-        kept = sum(len(place.free) for place in self._places if place.placement.node in kept_nodes)
+        behind = [place for place in self._places if place.placement.node in kept_nodes]
+        free = sum(len(place.free) for place in behind)
+        wanted = kept_nodes[behind[0].placement.node] if behind else 0
         if not barred:
-            return (open_to[0] if open_to else None), kept
+            return (open_to[0] if open_to else None), Kept(free, wanted)
         best: FreePlace | None = None
         for place in open_to:
             left = tuple(gpu for gpu in place.free if gpu.uuid not in barred)
-            kept += len(place.free) - len(left)
+            free += len(place.free) - len(left)
             beside = self._place(place.order[2], place.order[3], left)
             if beside is not None and (best is None or beside.order < best.order):
                 best = beside
-        return best, kept
+        return best, Kept(free, wanted)
 
     def _offered(self, offered: Placement) -> FreePlace | None:
         for place in self._nodes[offered.node][1] if offered.node in self._nodes else ():

@@ -215,7 +215,7 @@ def test_c60_a_profile_of_another_model_is_not_reused(cycle: Cycle) -> None:
     node = hold_gpus(make_node(model="H100"), make_resident(make_job("r", "J3")))
     plan = cycle(make_snapshot(node, waiting=[make_job("j", "J1")]))
     assert codes_of(plan, "j") == ["profile_missing", "waiting_for_gpu"]
-    assert "no profile of J1, J3 on H100" in texts_of(plan, "j")
+    assert "no profile of J1, J3 on H100: nobody shares before a first run alone" in texts_of(plan, "j")
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -245,7 +245,9 @@ def test_a_held_wide_job_keeps_free_gpus_but_sets_stay_open(cycle: Cycle) -> Non
     assert launched(plan)["narrow"].placement.node == "node-b", "the wide job could never use node-b"
     assert launched(plan)["joins"].co_residents == ("r",)
     assert codes_of(plan, "late") == ["profile_missing", "reserved_for_earlier_job"]
-    assert "3 free GPUs are kept" in texts_of(plan, "late")
+    assert (
+        "3 free GPUs are kept for an earlier or higher-priority job that waits for 4 GPUs on one node"
+    ) in texts_of(plan, "late")
 
 
 @pytest.mark.parametrize("held", [{"on_hold": True}, {"pool_slots": 5}, {"gpus": 9}])
@@ -443,7 +445,10 @@ def test_unmeasured_sets_are_tried_only_where_the_trial_can_be_undone(cycle: Cyc
         plan = cycle(make_snapshot(node, waiting=[job]))
         assert ("j" in launched(plan)) is joins
     plan = cycle(make_snapshot(node, waiting=[make_job("j", "J1")]))
-    assert "no profile of the set J1 + J1 on V100" in texts_of(plan, "j")
+    assert (
+        "no profile of J1 + J1 together on V100: a trial could not be undone, since J1 is not known to save"
+        " checkpoints"
+    ) in texts_of(plan, "j")
 
 
 def test_no_join_without_an_energy_gain_unless_the_author_insists(cycle: Cycle) -> None:
