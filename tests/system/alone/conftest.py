@@ -1,0 +1,83 @@
+"""EacoExecutor alone, on SQLite, with GPU pools on four simulated nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import Airflow, AirflowSettings
+from tests.system.rig import Rig, quiet_afterwards, user_path
+
+QUEUED_TIMEOUT_S = 10
+POOLS = {
+    "eaco": {"mode": "exclusive", "nodes": ["small"]},
+    "sharing": {"mode": "share", "nodes": ["shared"]},
+    "wide": {"mode": "exclusive", "nodes": ["wide"]},
+    "moody": {"mode": "share", "policy": "moody", "nodes": ["moody"]},
+}
+NODES = [
+    {"name": "small", "gpus": 4},
+    {"name": "shared", "gpus": 8},
+    {"name": "wide", "gpus": 24},
+    {"name": "moody", "gpus": 2},
+]
+# Slower together than anybody would estimate.
+TRUTH = [{"families": ["J2", "J3"], "gpu_model": "V100", "gpu_count": 8, "slowdowns": [1.6, 1.6]}]
+
+
+@pytest.fixture(scope="package")
+def airflow_alone(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) -> Iterator[Airflow]:
+    """An Airflow whose only executor is EacoExecutor, and whose patience with queued tasks is short."""
+    home = tmp_path_factory.mktemp("alone")
+    settings = AirflowSettings(
+        home,
+        system_dags,
+        executor="airflow_provider_eaco.EacoExecutor",
+        options={
+            "core.parallelism": "8",
+            "scheduler.task_queued_timeout": str(QUEUED_TIMEOUT_S),
+            "scheduler.task_queued_timeout_check_interval": "2",
+            "scheduler.num_stuck_in_queued_retries": "0",
+            "scheduler.job_heartbeat_sec": "2",
+            "scheduler.scheduler_health_check_threshold": "12",
+            "scheduler.orphaned_tasks_check_interval": "3",
+            "eaco.pools": json.dumps(POOLS),
+            "eaco.simulated_nodes": json.dumps(NODES),
+            "eaco.simulated_truth": json.dumps(TRUTH),
+            "eaco.simulated_time_scale": "3600",
+            "eaco.kill_grace": "3",
+            "eaco.rules": json.dumps([{"match": {"dag_id": "plain"}, "request": {"gpus": 1}}]),
+        },
+        environment={"PYTHONPATH": user_path(), "EACO_MOODY_FILE": str(home / "bad-day")},
+    )
+    with Airflow(settings) as airflow:
+        yield airflow
+
+
+@pytest.fixture(scope="package")
+def alone(airflow_alone: Airflow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """The rig of that Airflow, once its pools are made."""
+    rig = Rig(airflow_alone, tmp_path_factory.mktemp("told"))
+    rig.wait_for(
+        lambda: {*POOLS} <= {row["pool"] for row in airflow_alone.query("SELECT pool FROM slot_pool")},
+        "the GPU pools",
+    )
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(scope="module")
+def quiet_rig(request: pytest.FixtureRequest, alone: Rig) -> Iterator[Rig]:
+    """The rig, watched: after the module everything is quiet. The module names tracebacks it provokes."""
+    with quiet_afterwards(alone, getattr(request.module, "EXPECTED_TRACEBACKS", ())) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(quiet_rig: Rig) -> Iterator[Rig]:
+    """The rig for one test; what the test has started is over before the next one."""
+    yield quiet_rig
+    quiet_rig.end_runs()

@@ -1,0 +1,309 @@
+"""A real Airflow with the provider, asked as a test asks: who holds what, who waits why, who has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, sessionmaker
+
+from airflow_provider_eaco.dispatch.process_group import read_processes
+from airflow_provider_eaco.provider.cli.facts import explain_story
+from airflow_provider_eaco.provider.explain import Explanation
+from airflow_provider_eaco.store.read_model import JobStory, ReadModel
+from airflow_provider_eaco.store.session import Database, DatabaseClock
+from harness import Airflow, HarnessError
+from harness.airflow import SCHEDULER
+
+# Generous, since other tests may keep the machine busy; nothing is ever this slow on a free one.
+DEADLINE_S = 120.0
+USER_PACKAGE = Path(__file__).parent / "user_package"
+
+_Result = TypeVar("_Result")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a DAG, with the folder that its tasks were told."""
+
+    rig: Rig
+    dag_id: str
+    run_id: str
+    folder: Path
+
+    def end(self, task_id: str | None = None) -> None:
+        """Let its told tasks end, or this one alone."""
+        (self.folder / ("end" if task_id is None else f"end-{task_id}")).touch()
+
+    @property
+    def started(self) -> list[dict[str, Any]]:
+        """What its tasks have noted when their code started, one entry a start."""
+        lines = self.folder / "started.jsonl"
+        return [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+
+    def wait_started(self, count: int = 1) -> list[dict[str, Any]]:
+        """Return what was noted as soon as there were ``count`` starts."""
+        return self.rig.wait_for(
+            lambda: found if len(found := self.started) >= count else None,
+            lambda: f"{count} starts of {self.dag_id}; {self._states()}",
+        )
+
+    def wait_done(self, state: str = "success") -> None:
+        """Return when the run has ended, which has to be in this state."""
+        found = self.rig.airflow.wait_run(self.dag_id, self.run_id, deadline_s=DEADLINE_S)
+        assert found == state, f"{self.dag_id} ended as {found}: {self._states()}"
+
+    def instance(self, task_id: str = "work", map_index: int = -1) -> dict[str, Any]:
+        """Return the task instance as the API shows it."""
+        return self.rig.airflow.task_instance(self.dag_id, self.run_id, task_id, map_index)
+
+    def wait_state(self, *states: str, task_id: str = "work") -> dict[str, Any]:
+        """Return the task instance as soon as it is in one of the states."""
+        return self.rig.airflow.wait_task(self.dag_id, self.run_id, task_id, states, deadline_s=DEADLINE_S)
+
+    def job_id(self, task_id: str = "work", map_index: int = -1) -> str:
+        """Return the id of its job now; a clear changes it."""
+        return str(UUID(self.instance(task_id, map_index)["id"]))
+
+    def explanation(self, task_id: str = "work", map_index: int = -1) -> Explanation | None:
+        """Return what every surface says about its job, ``None`` before it is stored."""
+        return self.rig.explanation(self.job_id(task_id, map_index))
+
+    def wait_reason(self, code: str, task_id: str = "work", map_index: int = -1) -> Explanation:
+        """Return the explanation as soon as the job waits for this reason."""
+
+        def waits() -> Explanation | None:
+            told = self.explanation(task_id, map_index)
+            return told if told and told.reason and told.reason.code == code else None
+
+        return self.rig.wait_for(
+            waits, lambda: f"reason {code} of {self.dag_id}; now {self.explanation(task_id, map_index)}"
+        )
+
+    def lease(self, task_id: str = "work") -> dict[str, Any] | None:
+        """Return the lease that its job holds now."""
+        job_id = self.job_id(task_id)
+        return next((lease for lease in self.rig.leases() if lease["job_id"] == job_id), None)
+
+    def audit(self, task_id: str = "work") -> list[tuple[str, str]]:
+        """Return our lines about the task in Airflow's audit log, oldest first."""
+        rows = self.rig.airflow.query(
+            "SELECT event, extra FROM log WHERE dag_id = :dag AND run_id = :run AND task_id = :task "
+            "AND event LIKE 'eaco %' ORDER BY id",
+            dag=self.dag_id,
+            run=self.run_id,
+            task=task_id,
+        )
+        return [(row["event"], row["extra"]) for row in rows]
+
+    def why(self, task_id: str = "work") -> dict[str, Any]:
+        """Return what ``airflow eaco why`` prints about it."""
+        [told] = self.rig.airflow.cli_json("eaco", "why", self.dag_id, self.run_id, task_id)
+        return told
+
+    def log(self, try_number: int = 1, task_id: str = "work") -> str:
+        """Return the log of a try."""
+        return self.rig.airflow.api.logs(self.dag_id, self.run_id, task_id, try_number)
+
+    def _states(self) -> dict[str, str]:
+        instances = self.rig.airflow.api.task_instances(self.dag_id, self.run_id)
+        return {f"{each['task_id']}[{each['map_index']}]": each["state"] for each in instances}
+
+
+@dataclass
+class Rig:
+    """An Airflow with EacoExecutor. ``runs`` are those of the present test."""
+
+    airflow: Airflow
+    folder: Path
+    runs: list[Run] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._engine = sa.create_engine(self.airflow.database_url)
+        sessions = sessionmaker(self._engine, class_=Session)
+        self._reads = ReadModel(Database(sessions))
+        self._clock = DatabaseClock(sessions)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def run(self, dag_id: str, **conf: Any) -> Run:
+        """Trigger the DAG with a fresh folder."""
+        folder = self.folder / f"{len(list(self.folder.iterdir()))}-{dag_id}"
+        folder.mkdir()
+        run_id = self.airflow.trigger(dag_id, {"folder": str(folder), **conf})
+        run = Run(self, dag_id, run_id, folder)
+        self.runs.append(run)
+        return run
+
+    def end_runs(self) -> None:
+        """Let everything end that the present test has started, and wait until it has."""
+        for run in self.runs:
+            run.end()
+        self.runs.clear()
+        self.wait_for(lambda: not self.leases(), lambda: f"no lease is held; {self.leases()}")
+
+    def wait_for(self, condition: Callable[[], _Result | None], what: str | Callable[[], str]) -> _Result:
+        """Return what the condition returns as soon as that is true; ``what`` may look at the end."""
+        try:
+            return self.airflow.wait_for(condition, "what the test waits for", DEADLINE_S)
+        except HarnessError as error:
+            said = what if isinstance(what, str) else what()
+            raise AssertionError(f"{said}\n{error}") from error
+
+    def explanation(self, job_id: str) -> Explanation | None:
+        """Return what every surface says about a job."""
+        story = self._reads.story(job_id)
+        return None if story is None else explain_story(story, self._clock.now_s())
+
+    def story(self, job_id: str) -> JobStory:
+        """Return all that is stored about a job, which has to be known."""
+        story = self._reads.story(job_id)
+        assert story is not None, f"job {job_id} is not stored"
+        return story
+
+    def leases(self) -> list[dict[str, Any]]:
+        """Return the leases that are held now."""
+        return self.airflow.query("SELECT * FROM eaco_lease WHERE released_at IS NULL ORDER BY token")
+
+    def lease_history(self) -> list[dict[str, Any]]:
+        """Return every lease there ever was."""
+        return self.airflow.query("SELECT * FROM eaco_lease ORDER BY token")
+
+    def scheduler_log(self) -> str:
+        """Return what the schedulers have said."""
+        return self.airflow.component(SCHEDULER).log_file.read_text(errors="replace")
+
+    def wait_cycles(self, count: int = 3) -> None:
+        """Return when the engine has decided this often while something waited or ran."""
+        query = "SELECT expires_at FROM eaco_planner"
+        seen: set[object] = set()
+
+        def enough() -> bool:
+            seen.update(row["expires_at"] for row in self.airflow.query(query))
+            return len(seen) > count
+
+        self.wait_for(enough, f"{count} admission cycles")
+
+    def wait_reports(self, count: int = 2) -> None:
+        """Return when the nodes have been reported, and the pools been sized, this often."""
+        query = "SELECT max(last_report_at) AS at FROM eaco_node"
+        seen: set[object] = set()
+
+        def enough() -> bool:
+            seen.add(self.airflow.query(query)[0]["at"])
+            return len(seen) > count
+
+        self.wait_for(enough, f"{count} reports of the nodes")
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether the process lives; one that nobody has collected does not."""
+    process = read_processes().get(pid)
+    return process is not None and process.alive
+
+
+def forkserver_pid(airflow: Airflow) -> int:
+    """Return the process that tasks of this Airflow's scheduler are forked from."""
+    scheduler = airflow.component(SCHEDULER).pid
+    for process in read_processes().values():
+        if process.parent == scheduler:
+            command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            if b"dispatch.forkserver" in command:
+                return process.pid
+    raise AssertionError("the scheduler has no forkserver")
+
+
+def task_processes(airflow: Airflow) -> dict[int, str]:
+    """Return the living processes that belong to tasks, with their job ids."""
+    found = {}
+    for pid in airflow.processes():
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        for variable in variables:
+            if variable.startswith(b"EACO_JOB_ID="):
+                found[pid] = os.fsdecode(variable.partition(b"=")[2])
+    return found
+
+
+def tracebacks(text: str) -> list[str]:
+    """Return the tracebacks in a log that pass through the provider's code."""
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if _TRACEBACK.search(line)]
+    blocks = ["\n".join(lines[max(0, start - 1) : start + 80]) for start in starts]
+    return [block for block in map(_one_traceback, blocks) if "airflow_provider_eaco" in block]
+
+
+def _one_traceback(block: str) -> str:
+    kept: list[str] = []
+    inside = False
+    for line in block.splitlines():
+        if inside and line and not line.startswith((" ", "\t")):
+            kept.append(line)
+            break
+        inside = inside or bool(_TRACEBACK.search(line))
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def user_path() -> str:
+    """Return the module path of an Airflow that has the user's package of these tests beside ours."""
+    return os.pathsep.join(filter(None, [str(USER_PACKAGE), os.environ.get("PYTHONPATH")]))
+
+
+@contextmanager
+def quiet_afterwards(rig: Rig, expected: tuple[str, ...] = ()) -> Iterator[Rig]:
+    """Check when the tests of a module are over: nothing is held or left, everybody is well (I1 to I3, I5).
+
+    :param expected: regular expressions of tracebacks of ours that the tests provoke.
+    """
+    before = len(rig.scheduler_log())
+    yield rig
+    check_quiet(rig)
+    unexpected = [
+        each
+        for each in tracebacks(rig.scheduler_log()[before:])
+        if not any(re.search(pattern, each) for pattern in expected)
+    ]
+    assert not unexpected, "tracebacks of ours:\n" + "\n\n".join(unexpected)
+
+
+def check_quiet(rig: Rig) -> None:
+    """Fail unless leases = running tasks = 0, no task's process is left, and the scheduler works."""
+    running = "SELECT dag_id, task_id, state FROM task_instance WHERE state IN ('running', 'queued')"
+    rig.wait_for(
+        lambda: not rig.leases() and not rig.airflow.query(running),
+        lambda: f"quiet; leases {rig.leases()}, task instances {rig.airflow.query(running)}",
+    )
+    rig.wait_for(
+        lambda: not task_processes(rig.airflow),
+        lambda: f"no process of a task is left; {task_processes(rig.airflow)}",
+    )
+    unfinished = rig.airflow.query(
+        "SELECT job_id, dag_id, phase FROM eaco_job WHERE phase IN ('waiting', 'leased', 'running')"
+    )
+    assert unfinished == []
+    check_leases(rig.lease_history())
+    assert rig.airflow.component(SCHEDULER).exit_code is None
+    assert rig.airflow.api.call("GET", "/monitor/health")["scheduler"]["status"] == "healthy"
+
+
+def check_leases(history: list[Mapping[str, Any]]) -> None:
+    """Fail unless no job ever held two leases at once (I2)."""
+    for number, one in enumerate(history):
+        for other in history[number + 1 :]:
+            if one["job_id"] == other["job_id"]:
+                assert one["released_at"] is not None
+                assert one["released_at"] <= other["granted_at"]
