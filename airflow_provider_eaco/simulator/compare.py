@@ -57,17 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_command.add_scenario_arguments(parser)
     run_command.add_output_arguments(parser)
     parser.add_argument(
-        "--policy", nargs="+", default=[EXCLUSIVE, "eaco"], help="policies (default: exclusive eaco)"
+        "--policy",
+        nargs="+",
+        type=policy_of,
+        default=[(EXCLUSIVE, None), ("eaco", None)],
+        metavar="POLICY[:N]",
+        help="policies, each with the number of jobs that may share GPUs (default: exclusive eaco)",
     )
     parser.add_argument("--order", nargs="+", default=[BASELINE_ORDER], help="orderings (default: fifo)")
-    parser.add_argument(
-        "--max-residents",
-        nargs="+",
-        type=run_command.whole(1),
-        default=[None],
-        metavar="N",
-        help="how many jobs may share GPUs",
-    )
     parser.add_argument(
         "--accounting",
         nargs="+",
@@ -96,16 +93,24 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def variants_of(options: argparse.Namespace) -> list[Variant]:
-    """Return every combination once, the baseline of each accounting first.
+def policy_of(text: str) -> tuple[str, int | None]:
+    """Return policy and number of residents from ``eaco`` or ``eaco:3``.
 
-    How many may share says nothing about a policy that does not share.
+    :raises argparse.ArgumentTypeError: for a number that is none.
     """
+    name, colon, residents = text.partition(":")
+    if colon and not (residents.isdecimal() and int(residents) >= 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not POLICY or POLICY:N, N at least 1")
+    return name, int(residents) if colon else None
+
+
+def variants_of(options: argparse.Namespace) -> list[Variant]:
+    """Return every combination once, the baseline of each accounting first."""
     found: dict[Variant, None] = {}
     for accounting in options.accounting:
         found[Variant(EXCLUSIVE, BASELINE_ORDER, accounting)] = None
-        for policy, order, residents in product(options.policy, options.order, options.max_residents):
-            found[Variant(policy, order, accounting, None if policy == EXCLUSIVE else residents)] = None
+        for (policy, residents), order in product(options.policy, options.order):
+            found[Variant(policy, order, accounting, residents)] = None
     return list(found)
 
 
@@ -189,11 +194,21 @@ def print_figures(runs: Sequence[RunResult]) -> None:
 def command_of(options: argparse.Namespace) -> str:
     """Return the command that makes these runs again, without the folder that they go to."""
     words = ["eaco-sim", "compare", options.benchmark or f"--trace {Path(options.trace).name}"]
-    words += ["--policy", *options.policy, "--order", *options.order]
-    if options.max_residents != [None]:
-        words += ["--max-residents", *map(str, options.max_residents)]
-    for name in ("nodes", "gpus_per_node", "load", "jobs", "belief", "seed"):
-        value = getattr(options, name, None)
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+    named = [policy if residents is None else f"{policy}:{residents}" for policy, residents in options.policy]
+    words += ["--policy", *named, "--order", *options.order]
+    for rule in options.rule or ():
+        words += ["--rule", rule]
+    for name in (
+        "nodes",
+        "gpus_per_node",
+        "load",
+        "jobs",
+        "belief",
+        "belief_error",
+        "duration_error",
+        "seed",
+    ):
+        value = getattr(options, name)
+        if value:
+            words += [f"--{name.replace('_', '-')}", f"{value}"]
     return " ".join(words)

@@ -33,9 +33,9 @@ def options_of(*words: str) -> Namespace:
     [
         pytest.param([], [("exclusive", "fifo", None), ("eaco", "fifo", None)], id="default"),
         pytest.param(
-            ["--policy", "eaco", "--max-residents", "2", "4"],
+            ["--policy", "eaco:2", "eaco:4"],
             [("exclusive", "fifo", None), ("eaco", "fifo", 2), ("eaco", "fifo", 4)],
-            id="the-baseline-is-always-there-and-has-no-residents",
+            id="the-baseline-is-always-there",
         ),
         pytest.param(
             ["--policy", "exclusive", "--order", "sjf", "fifo"],
@@ -53,11 +53,18 @@ def test_what_is_run(words: list[str], expected: list[tuple[str, str, int | None
     ]
 
 
+@pytest.mark.parametrize("word", ["eaco:", "eaco:0", "eaco:two", "eaco:-1"])
+def test_a_number_that_is_none(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A policy with a number of residents that is none is refused, with exit code 2."""
+    with pytest.raises(SystemExit) as caught:
+        options_of("--policy", word)
+    assert caught.value.code == 2
+    assert f"'{word}' is not POLICY or POLICY:N" in capsys.readouterr().err
+
+
 def test_names_of_folders_differ() -> None:
     """No two runs write to one folder."""
-    options = options_of(
-        "--policy", "exclusive", "eaco", "--order", "fifo", "sjf", "--max-residents", "2", "3"
-    )
+    options = options_of("--policy", "exclusive", "eaco:2", "eaco:3", "--order", "fifo", "sjf")
     names = [variant.name for variant in variants_of(options)]
     assert len(set(names)) == len(names) == 12
     assert names[:2] == ["exclusive_fifo_always-on", "exclusive_sjf_always-on"]
