@@ -1,0 +1,101 @@
+"""What the executor reads of Airflow's task instances, and the one thing it writes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from airflow.models.taskinstance import TaskInstance
+
+from airflow_provider_eaco.provider.task_instances import facts_of, keep_alive, living_owners, without_pool
+from tests.integration.provider.airflow_rows import NOW, AirflowRows, config_of
+
+
+def test_facts_are_what_the_database_has_now(airflow_rows: AirflowRows) -> None:
+    """State, Airflow pool, slots, present priority and the run's date come from the rows, by id."""
+    airflow_rows.run()
+    job_id = airflow_rows.task(
+        "train", pool="gpus", pool_slots=2, priority_weight=7, try_number=3, map_index=4
+    )
+    with airflow_rows.session() as session:
+        facts = facts_of(session, [job_id])[job_id]
+    assert (facts.state, facts.pool, facts.pool_slots, facts.priority) == ("queued", "gpus", 2, 7)
+    assert facts.run_after_s == (NOW - timedelta(hours=1)).timestamp()
+    assert tuple(facts.key) == ("dag", "train", "r1", 3, 4)
+
+
+def test_c20_a_task_that_is_not_queued_any_more_is_seen(airflow_rows: AirflowRows) -> None:
+    """Cleared (a new id), marked as failed, still queued: the last look before a start tells them apart."""
+    airflow_rows.run()
+    ids = {name: airflow_rows.task(name) for name in ("cleared", "failed", "queued", "reset")}
+    table = TaskInstance.__table__
+    airflow_rows.set(table, {"id": uuid4(), "try_number": 2}, task_id="cleared")
+    airflow_rows.set(table, {"state": "failed"}, task_id="failed")
+    airflow_rows.set(table, {"state": None}, task_id="reset")
+    with airflow_rows.session() as session:
+        facts = facts_of(session, ids.values())
+    states = {name: facts[job_id].state for name, job_id in ids.items() if job_id in facts}
+    assert states == {"failed": "failed", "queued": "queued", "reset": None}
+
+
+def test_more_tasks_than_one_statement_takes(airflow_rows: AirflowRows) -> None:
+    """A thousand ids are looked up and kept alive in parts; ids that are gone are left out."""
+    airflow_rows.run()
+    ids = [airflow_rows.task(f"t{number}") for number in range(3)]
+    asked = [*(str(uuid4()) for _ in range(1200)), *ids]
+    with airflow_rows.session() as session:
+        assert set(facts_of(session, iter(asked))) == set(ids)
+        keep_alive(session, iter(asked), NOW)
+    assert {airflow_rows.queued_at(f"t{number}") for number in range(3)} == {NOW}
+
+
+def test_c17_only_queued_tasks_of_ours_are_kept_alive(airflow_rows: AirflowRows) -> None:
+    """The queue time of a waiting task moves to now; running tasks and those of others keep theirs."""
+    airflow_rows.run()
+    ours = [airflow_rows.task("waiting"), airflow_rows.task("running", state="running")]
+    airflow_rows.task("other")
+    with airflow_rows.session() as session:
+        keep_alive(session, ours, NOW)
+    assert airflow_rows.queued_at("waiting") == NOW
+    assert airflow_rows.queued_at("running") == NOW - timedelta(minutes=10)
+    assert airflow_rows.queued_at("other") == NOW - timedelta(minutes=10)
+
+
+OURS = "airflow_provider_eaco.EacoExecutor"
+
+
+@pytest.mark.parametrize(
+    ("is_default", "expected"),
+    [(True, {"asks-us", "asks-nobody"}), (False, {"asks-us"})],
+    ids=["the default executor", "one of several"],
+)
+def test_c10_scheduled_tasks_without_their_pool_are_found(
+    airflow_rows: AirflowRows, is_default: bool, expected: set[str]
+) -> None:
+    """Those that would come to this executor, in runs that go on, whose Airflow pool does not exist."""
+    airflow_rows.run()
+    airflow_rows.run("over", state="failed")
+    airflow_rows.pool("there", 1)
+    config = config_of({"gpus": 2})
+    lost = {"state": "scheduled", "pool": "misspelt", "executor_config": config}
+    airflow_rows.task("asks-us", executor=OURS, **lost)
+    airflow_rows.task("asks-nobody", executor=None, **lost)
+    airflow_rows.task("asks-another", executor="LocalExecutor", **lost)
+    airflow_rows.task("has-its-pool", executor=OURS, **{**lost, "pool": "there"})
+    airflow_rows.task("handed-over", executor=OURS, **{**lost, "state": "queued"})
+    airflow_rows.task("of-a-run-that-failed", run_id="over", executor=OURS, **lost)
+    with airflow_rows.session() as session:
+        found = without_pool(session, [OURS, "EacoExecutor"], is_default)
+    assert {facts.key.task_id for facts, _ in found.values()} == expected
+    assert all(seen == config and facts.pool == "misspelt" for facts, seen in found.values())
+
+
+def test_schedulers_that_report_are_alive(airflow_rows: AirflowRows) -> None:
+    """One that fell silent, one that ended and another kind of job are not."""
+    alive = airflow_rows.scheduler(10)
+    airflow_rows.scheduler(50)
+    airflow_rows.scheduler(10, state="success")
+    airflow_rows.scheduler(10, job_type="TriggererJob")
+    with airflow_rows.session() as session:
+        assert living_owners(session, NOW - timedelta(seconds=30)) == {alive}
