@@ -1,0 +1,126 @@
+"""Room on nodes and GPUs: memory, host memory, health, and somebody else's use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
+from airflow_provider_eaco.core.model.placement import LeaseState
+from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.snapshot import NodeState
+from tests.builders import (
+    NOW_S,
+    hold_gpus,
+    make_book,
+    make_job,
+    make_node,
+    make_pair,
+    make_resident,
+    make_snapshot,
+    make_solo,
+)
+from tests.unit.core.conftest import Cycle
+from tests.unit.core.plans import codes_of, launched, texts_of
+
+
+def _fill_one_gpu(cycle: Cycle, memory_mib: int, peak_mib: int, jobs: int) -> tuple[int, str]:
+    """Let jobs come one cycle after another, each trial confirmed; return how many share, and why no more."""
+    solo = make_solo("A", memory_peak_mib=None, utilisation_pct=0.5, power_w=12.0, checkpoints=True)
+    settings = PoolSettings(max_residents=99)
+    node, text = make_node(gpus=1, model="T4", memory_mib=memory_mib), ""
+    for number in range(jobs):
+        job = make_job(f"j{number:02d}", "A", 1, gpu_memory_mib=peak_mib, max_stretch=None)
+        snapshot = make_snapshot(node, waiting=[job], settings=settings, profiles=make_book(solo))
+        plan = cycle(snapshot)
+        if job.job_id not in launched(plan):
+            text = texts_of(plan, job.job_id)
+            break
+        node = snapshot.with_launch(job, launched(plan)[job.job_id].placement).nodes["node-a"]
+        held = node.sets[0]
+        confirmed = tuple(replace(resident, state=LeaseState.CONFIRMED) for resident in held.residents)
+        node = replace(node, sets=(replace(held, residents=confirmed),))
+    return len(node.sets[0].residents), text
+
+
+def test_c32_exact_fit_with_integers(cycle: Cycle) -> None:
+    """Of 24 x 2000 MiB on 46068 MiB with a margin of 512 exactly 22 run; the 23rd waits with its numbers."""
+    count, text = _fill_one_gpu(cycle, 46_068, 2000, 24)
+    assert count == 22
+    assert "needs 2512 MiB per GPU with margin, the best candidate has 2068 of 46068 MiB" in text
+
+
+def test_c35_simultaneous_starts_count_declared_peaks(cycle: Cycle) -> None:
+    """Ten tasks of 20 GiB that have not allocated anything yet: three start on 80 GiB, not ten."""
+    count, text = _fill_one_gpu(cycle, 80 * 1024, 20 * 1024, 10)
+    assert count == 3
+    assert "needs 20992 MiB per GPU with margin, the best candidate has 20480 of 81920 MiB" in text
+
+
+def test_memory_in_use_counts_where_it_is_more_than_declared(cycle: Cycle) -> None:
+    """A resident that holds more than it declared leaves only the rest to a newcomer."""
+    book = make_book(make_solo("A"), make_pair({"A": 1.0, "B": 1.0}), make_solo("B"))
+    node = hold_gpus(make_node(gpus=1, model="T4", memory_mib=16_000), make_resident(make_job("a", "A", 1)))
+    readings = [GpuReading("node-a-gpu00", NOW_S, memory_used_mib=13_000)]
+    plan = cycle(make_snapshot(node, waiting=[make_job("b", "B", 1)], profiles=book, readings=readings))
+    assert codes_of(plan, "b") == ["memory_would_overflow", "waiting_for_gpu"]
+    assert "has 3000 of 16000 MiB" in texts_of(plan, "b")
+
+
+@pytest.mark.parametrize("unknown", ["resident", "newcomer", "card"])
+def test_unknown_memory_is_never_shared(cycle: Cycle, unknown: str) -> None:
+    """Without the memory of resident, newcomer or card nobody joins; unknown is not zero."""
+    resident = make_job("r", "J3", gpu_memory_mib=None if unknown != "newcomer" else 4000)
+    job = make_job("n", "J1", gpu_memory_mib=None if unknown != "resident" else 4000)
+    node = make_node(memory_mib=None if unknown == "card" else 32_768)
+    plan = cycle(make_snapshot(hold_gpus(node, make_resident(resident)), waiting=[job]))
+    assert codes_of(plan, "n") == ["memory_would_overflow", "waiting_for_gpu"]
+    assert "unknown" in texts_of(plan, "n")
+
+
+def _with_health(node: NodeState, health: GpuHealth) -> NodeState:
+    sick = tuple(replace(gpu, health=health) for gpu in node.node.gpus)
+    return NodeState(replace(node.node, gpus=sick), free=sick)
+
+
+NODE_TROUBLES = {
+    "no_worker": make_node(available=False),
+    "draining": make_node(draining=True),
+    "gpu_unhealthy": _with_health(make_node(gpus=8), GpuHealth.UNHEALTHY),
+    "unknown health": _with_health(make_node(gpus=8), GpuHealth.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("case", NODE_TROUBLES)
+def test_a_nodes_trouble_is_a_reason_only_where_every_node_has_some(cycle: Cycle, case: str) -> None:
+    """With the only node in trouble its reason is first; with a sound busy node beside it jobs just wait."""
+    plan = cycle(make_snapshot(NODE_TROUBLES[case], waiting=[make_job("j", "new")]))
+    assert codes_of(plan, "j")[0] == case.replace("unknown health", "gpu_unhealthy")
+    busy = hold_gpus(make_node("node-b"), make_resident(make_job("r", "other")))
+    plan = cycle(make_snapshot(NODE_TROUBLES[case], busy, waiting=[make_job("j", "new")]))
+    assert codes_of(plan, "j") == ["profile_missing", "waiting_for_gpu"]
+
+
+def test_c34_memory_of_somebody_else_keeps_jobs_away_until_it_goes(cycle: Cycle) -> None:
+    """A foreign process on the only GPU is named with its MiB; within the margin it does not matter."""
+    node = make_node(gpus=1)
+    for foreign_mib, starts in ((79_000, False), (512, True), (None, True)):
+        readings = [GpuReading("node-a-gpu00", NOW_S, foreign_memory_mib=foreign_mib)]
+        plan = cycle(make_snapshot(node, waiting=[make_job("j", "new", 1)], readings=readings))
+        assert ("j" in launched(plan)) is starts
+    readings = [GpuReading("node-a-gpu00", NOW_S, foreign_memory_mib=79_000)]
+    plan = cycle(make_snapshot(node, waiting=[make_job("j", "new", 1)], readings=readings))
+    assert codes_of(plan, "j") == ["foreign_use", "waiting_for_gpu"]
+    assert "79000 MiB" in texts_of(plan, "j")
+
+
+@pytest.mark.parametrize(("total_mib", "starts"), [(64_000, True), (40_000, False), (None, False)])
+def test_c16_host_memory_waits_with_its_own_reason(cycle: Cycle, total_mib: int | None, starts: bool) -> None:
+    """A GPU fits, the node's host memory does not: that is the reason, and unknown memory proves nothing."""
+    resident = make_resident(make_job("r", "new", 1, host_memory_mib=30_000))
+    node = hold_gpus(make_node(host_memory_mib=total_mib), resident)
+    plan = cycle(make_snapshot(node, waiting=[make_job("j", "n2", 1, host_memory_mib=20_000)]))
+    assert ("j" in launched(plan)) is starts
+    if not starts:
+        assert codes_of(plan, "j")[0] == "host_memory"
