@@ -11,6 +11,10 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import combinations_with_replacement
+
+import numpy as np
 
 from airflow_provider_eaco.core.energy.configuration import (
     ConfigurationProgram,
@@ -34,10 +38,6 @@ CURVE_STRETCHES = (
     *(1.15 + step / 20 for step in range(7)),
     *(1.5 + step / 4 for step in range(7)),
 )
-
-# Between family and number of GPUs in a class's name: below every printable character, so that classes of one
-# width are sorted as their families are.
-_WIDTH = "\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +172,51 @@ def energy_program(
 ) -> ConfigurationProgram:
     """Return the configuration program of the jobs, grouped by family and number of GPUs.
 
-    Only jobs of one number of GPUs share: residents hold identical sets.
+    Only jobs of one number of GPUs share: residents hold identical sets. So it is made of one program for
+    each number, which only a bound on the mean stretch ties together.
     """
-    work_s: dict[tuple[str, int], float] = defaultdict(float)
+    work_s: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for job in jobs:
-        work_s[job.family, job.gpus] += job.work_s
-    names = {f"{family}{_WIDTH}{gpus}": (family, gpus) for family, gpus in work_s}
+        work_s[job.gpus][job.family] += job.work_s
+    return _joined(
+        [_program_of_width(gpus, work_s[gpus], performance_of, max_residents) for gpus in sorted(work_s)]
+    )
 
-    def performance_of_classes(members: tuple[str, ...]) -> Sequence[SetPerformance]:
-        widths = {names[member][1] for member in members}
-        if len(widths) > 1:
-            return ()
-        return performance_of(tuple(names[member][0] for member in members), widths.pop())
 
-    classes = [JobClass(name, None, work_s[key]) for name, key in names.items()]
-    return configuration_program(classes, performance_of_classes, max_residents)
+def _program_of_width(
+    gpus: int, work_s: Mapping[str, float], performance_of: PerformanceOf, max_residents: int
+) -> ConfigurationProgram:
+    @cache
+    def performance(families: tuple[str, ...]) -> Sequence[SetPerformance]:
+        return performance_of(families, gpus)
+
+    size, families = 1, sorted(work_s)
+    # A larger set than any that can run cannot run either; there are too many to ask for all of them.
+    while size < max_residents and any(map(performance, combinations_with_replacement(families, size + 1))):
+        size += 1
+    return configuration_program([JobClass(name, None, work_s[name]) for name in families], performance, size)
+
+
+def _joined(programs: Sequence[ConfigurationProgram]) -> ConfigurationProgram:
+    members: list[tuple[int, ...]] = []
+    before = 0
+    for program in programs:
+        members += [tuple(index + before for index in chosen) for chosen in program.members]
+        before += len(program.classes)
+    progress, presence = np.zeros((before, len(members))), np.zeros((before, len(members)))
+    row = column = 0
+    for program in programs:
+        rows, columns = program.progress.shape
+        progress[row : row + rows, column : column + columns] = program.progress
+        presence[row : row + rows, column : column + columns] = program.presence
+        row, column = row + rows, column + columns
+    return ConfigurationProgram(
+        tuple(job_class for program in programs for job_class in program.classes),
+        tuple(members),
+        np.concatenate([program.power_w for program in programs]),
+        progress,
+        presence,
+    )
 
 
 def makespan_bound_s(jobs: Sequence[TraceJob], speed: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from airflow_provider_eaco.simulator.report.drawing import SERIES, Dot, Drawing, Line, Rect, Text
-from airflow_provider_eaco.simulator.report.results import STATES, RunResult
+from airflow_provider_eaco.simulator.report.results import RunResult
 from airflow_provider_eaco.simulator.report.scales import (
     TIME_TICKS,
     Axis,
@@ -21,6 +21,8 @@ from airflow_provider_eaco.simulator.report.scales import (
 
 WIDTH = 920.0
 _LEFT, _RIGHT = 190.0, 120.0
+# Asleep comes after active: both are in the bound.
+_STATES_IN_BAR = ("active", "asleep", "idle", "waking")
 # The most series that can be told apart by colour; later ones share the last.
 _MOST_SERIES = len(SERIES)
 
@@ -38,7 +40,7 @@ def energy_chart(runs: Sequence[RunResult]) -> Drawing:
     most_j = max([run.energy_j["total"] for run in runs] + [run.bound_at_stretch_j or 0.0 for run in runs])
     axis = Axis(0, most_j or 1.0, _LEFT, WIDTH - _RIGHT)
     unit_j, unit = energy_unit(most_j)
-    _legend(drawing, [(state, state) for state in STATES], mark="bound at the run's stretch")
+    _legend(drawing, [(state, state) for state in _STATES_IN_BAR], mark="bound at the run's stretch")
     bottom = top + row * len(runs)
     for tick in round_ticks(0, most_j / unit_j):
         x = axis.at(tick * unit_j)
@@ -55,7 +57,7 @@ def _energy_row(drawing: Drawing, run: RunResult, axis: Axis, y: float, row: flo
     middle = y + row / 2
     drawing.add(Text(_LEFT - 12, middle + 4, run.label, "ink", "end"))
     done_j, total_j = 0.0, run.energy_j["total"]
-    for state in STATES:
+    for state in _STATES_IN_BAR:
         energy_j = run.energy_j[state]
         start, end = axis.at(done_j), axis.at(done_j + energy_j)
         done_j += energy_j

@@ -40,7 +40,7 @@ def charts_of(runs: Sequence[RunResult]) -> dict[str, tuple[Drawing, str]]:
             energy_chart(group),
             (
                 f"Energy of all nodes, accounting {accounting}. The mark is the least energy for this work "
-                "at the run's own mean stretch; idle and waking time stand beside it, since it has none."
+                "at the run's own mean stretch, sleeping nodes included; idle and waking time is not."
             ),
         )
         reference = reference_of(group)

@@ -107,6 +107,21 @@ def test_jobs_of_different_widths_never_share() -> None:
     assert bounds.energy_j() == pytest.approx(1000 * 120 + 900 / 1.8 * 240)
 
 
+def test_many_widths_are_asked_only_for_what_can_run() -> None:
+    """Sets larger than any that runs are not asked for, so that many families and widths stay quick."""
+    asked: list[int] = []
+
+    def pairs_at_most(families: tuple[str, ...], gpus: int) -> list[SetPerformance]:
+        asked.append(len(families))
+        shared = len(families) == 2 and gpus == 1
+        return [SetPerformance(100.0, (1.0,) * len(families))] if len(families) == 1 or shared else []
+
+    jobs = [job(n, f"F{n % 10}", width) for width in (1, 2, 4, 8) for n in range(10)]
+    bounds = bounds_of(jobs, 64, pairs_at_most, 4)
+    assert (asked.count(1), asked.count(2), asked.count(3), asked.count(4)) == (40, 4 * 55, 220, 0)
+    assert bounds.energy_j() == pytest.approx(100 * 3600 * (10 / 2 + 30))
+
+
 def test_the_curve_falls_from_the_exclusive_energy() -> None:
     """The Pareto curve starts at the exclusive energy and never rises with the stretch."""
     truth = PaperTruth()

@@ -98,10 +98,11 @@ def test_bars_are_as_long_as_their_energy(tmp_path: Path) -> None:
     run = read_run(run_folder(tmp_path / "eaco"))
     chart = energy_chart([run])
     bars = [bar for bar in shapes(chart, Rect) if bar.title]
-    assert [bar.role for bar in bars] == ["active", "idle", "waking", "asleep"]
-    active, idle = bars[:2]
-    px_per_j = (idle.x - active.x) / ENERGY_J["active"]
-    assert bars[2].x - idle.x == pytest.approx(px_per_j * ENERGY_J["idle"])
+    assert [bar.role for bar in bars] == ["active", "asleep", "idle", "waking"]
+    active, asleep, idle, waking = bars
+    px_per_j = (asleep.x - active.x) / ENERGY_J["active"]
+    assert idle.x - asleep.x == pytest.approx(px_per_j * ENERGY_J["asleep"])
+    assert waking.x - idle.x == pytest.approx(px_per_j * ENERGY_J["idle"])
     mark = next(line for line in shapes(chart, Line) if line.title)
     assert mark.points[0][0] - active.x == pytest.approx(px_per_j * 7.5e6)
     assert "7.5e6" not in mark.title
