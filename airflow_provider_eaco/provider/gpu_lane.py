@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.core.model.decision import Finding
+from airflow_provider_eaco.core.model.decision import Finding, Reason
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.job import GpuRequest
@@ -81,6 +81,8 @@ class GpuLane:
         self._pools_at_s = float("-inf")
         self._occupants: Sequence[Occupant] | None = None
         self._occupied_at_s = float("-inf")
+        # Whether the ledger may have lost leases of tasks that run here: at the start, and after any trouble.
+        self._is_ledger_in_doubt = True
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -185,6 +187,8 @@ class GpuLane:
         if not len(self.holding) and not len(self.groups) and not shown:
             return
         self._view = None
+        if self._is_ledger_in_doubt and self._has_lost_leases():
+            return
         report = self.services.admission.run_once(self._read_meters())
         for changed in report.changed:
             for job_id in changed.job_ids:
@@ -194,6 +198,7 @@ class GpuLane:
         for rejection in report.rejected:
             self._reject(rejection.job_id, text_of(rejection.decision))
         if report.problem is not None:
+            self._is_ledger_in_doubt = True
             log.warning("The admission cycle was cut short: %s", report.problem)
         for task in self.holding:
             if task.facts is not None and self._mode_of(task) is PoolMode.OBSERVE:
@@ -259,6 +264,7 @@ class GpuLane:
 
     def note_trouble(self, finding: Finding) -> None:
         """Tell every held task why nothing moves."""
+        self._is_ledger_in_doubt = True
         for task in self.holding:
             self.reasons.note_finding(task.job_id, task.key, finding)
         self.reasons.flush()
@@ -280,6 +286,20 @@ class GpuLane:
             if group is not None:
                 self.groups.kill(group)
             self._revoked.discard(job_id)
+
+    def _has_lost_leases(self) -> bool:
+        """Tell whether tasks run here whose leases the ledger has lost; held ones then learn why they wait.
+
+        Tables that were made anew or restored show GPUs as free on which processes live, and give tokens out
+        again that those processes hold. Until they have ended nothing may be granted.
+        """
+        leases = {(lease.token, lease.job_id) for lease in self.services.ledger.view().leases}
+        lost = [group for group in self.groups if (group.token, group.job_id) not in leases]
+        self._is_ledger_in_doubt = bool(lost)
+        if lost:
+            problem = f"the ledger has lost the leases of {len(lost)} running tasks, which have to end first"
+            self.note_trouble(Finding(Reason.MISCONFIGURED, {"problem": problem}))
+        return bool(lost)
 
     def _present(self) -> LedgerView:
         """Return the ledger as it was after this heartbeat's admission: one read for all that follows it."""

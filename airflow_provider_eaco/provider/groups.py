@@ -20,9 +20,8 @@ log = logging.getLogger(__name__)
 EXTERNAL_END_S = 12.0
 # After a task ended by itself its supervisor may still be uploading the log.
 OWN_END_S = 120.0
-_OWN_ENDS = frozenset(
-    {TaskInstanceState.SUCCESS, TaskInstanceState.SKIPPED, TaskInstanceState.UP_FOR_RESCHEDULE}
-)
+# Not ``skipped``: a run over its time skips its running tasks from outside.
+_OWN_ENDS = frozenset({TaskInstanceState.SUCCESS, TaskInstanceState.UP_FOR_RESCHEDULE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def facts(state):
     [
         pytest.param({}, EXTERNAL_END_S, id="cleared"),
         pytest.param(facts("failed"), EXTERNAL_END_S, id="marked failed"),
+        pytest.param(facts("skipped"), EXTERNAL_END_S, id="its run is over its time"),
         pytest.param(facts("success"), OWN_END_S, id="ended, uploading its log"),
     ],
 )

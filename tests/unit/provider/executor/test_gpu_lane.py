@@ -2,6 +2,8 @@
 
 import pytest
 
+from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.decision import Finding, Reason
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.pool import PoolMode
 from tests.unit.provider.executor.lane_rig import LaneRig
@@ -177,6 +179,21 @@ def test_an_unrecorded_start_is_recorded_later(rig):
     rig.beat()
     assert rig.phase("a") == "running"
     assert started(rig) == ["a"]
+
+
+def test_c67_nothing_is_granted_beside_a_process_whose_lease_the_ledger_has_lost(rig):
+    """After trouble with the tables a GPU that looks free waits for the end of the process that is on it."""
+    rig.queue("a", "first")
+    rig.beat()
+    rig.ledger.release(1, JobPhase.REMOVED)
+    rig.queue("b", "second")
+    rig.lane.note_trouble(Finding(Reason.MISCONFIGURED, {"problem": "the tables are gone"}))
+    rig.beat()
+    assert started(rig) == ["a"]
+    rig.become("a", "success")
+    rig.dispatcher.end("a")
+    rig.beat()
+    assert started(rig) == ["a", "b"]
 
 
 def test_a_revoked_task_leaves_the_queue_or_is_ended(rig):
