@@ -143,16 +143,21 @@ class Airflow:
         # Task logs lie on this disk: the API server needs nobody to serve them.
         self.start_component(name, "scheduler", "--skip-serve-logs", environment=environment)
 
-    def kill_scheduler(self, name: str = SCHEDULER, number: signal.Signals = signal.SIGKILL) -> None:
+    def kill_scheduler(
+        self,
+        name: str = SCHEDULER,
+        number: signal.Signals = signal.SIGKILL,
+        deadline_s: float = DEFAULT_DEADLINE_S,
+    ) -> None:
         """Signal a scheduler's own process and return when it has ended; its children are left as they are.
 
-        :raises HarnessError: if it does not end.
+        :raises HarnessError: if it does not end within ``deadline_s`` seconds.
         """
         self._sweep.look()
         component = self._components[name]
         self._ended_on_purpose.add(name)
         component.signal(number)
-        if not component.wait(DEFAULT_DEADLINE_S):
+        if not component.wait(deadline_s):
             raise HarnessError(f"{name} did not end on {number.name}\n{self.last_lines()}")
 
     def processes(self) -> list[int]:

@@ -34,7 +34,7 @@ class AirflowApi:
         """Tell whether a GET of ``path`` (from the root of the server) gives 200 now."""
         try:
             return self._session.get(f"{self.base_url}{path}", timeout=_TIMEOUT_S).status_code == 200
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def call(
