@@ -35,7 +35,7 @@ def make_request(family: str = "J1", gpus: int = 8, **changes: Any) -> GpuReques
     return GpuRequest(**{"gpus": gpus, "family": family, "gpu_memory_mib": 4000, **changes})
 
 
-_JOB_FIELDS = frozenset({"pool", "queued_s", "priority", "pool_slots", "on_hold", "progress"})
+_JOB_FIELDS = frozenset({"pool", "queued_s", "priority", "pool_slots", "on_hold", "progress", "bundle"})
 
 
 def make_job(
