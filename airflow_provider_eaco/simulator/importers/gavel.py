@@ -8,7 +8,6 @@ partner. CSV as ``isolated.csv`` and ``pairs.csv`` have it. The unit of work is 
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from airflow_provider_eaco.core.model.profile import (
 )
 from airflow_provider_eaco.data.profile_files import Profile
 from airflow_provider_eaco.simulator.importers.choices import ImportChoices, Imported
+from airflow_provider_eaco.simulator.readers.json_text import json_of
 from airflow_provider_eaco.simulator.readers.table import Row, rows_of
 from airflow_provider_eaco.simulator.trace import TraceError
 
@@ -53,11 +53,7 @@ _Norms = tuple[tuple[str, float], tuple[str, float]]
 def read_json(path: Path, text: str, choices: ImportChoices) -> Imported:
     """Return the profiles of one of Gavel's ``*throughputs.json``."""
     source = str(path)
-    try:
-        document: Any = json.loads(text)
-    except json.JSONDecodeError as error:
-        problem = f"not JSON: {error.msg}; expected throughputs by GPU model"
-        raise TraceError(source, problem, f"line {error.lineno}", str(error.colno)) from error
+    document = json_of(source, text, "throughputs by GPU model")
     profiles, skipped = dict[Any, Profile](), Counter[str]()
     for gpu, jobs in _items(source, "", document):
         if gpu.endswith(_SPREAD_OVER_SERVERS):
@@ -175,7 +171,7 @@ def _job(source: str, gpu: str, name: str) -> tuple[str, int]:
     expected = "a name such as ('ResNet-18 (batch size 16)', 1)"
     try:
         model, gpus = ast.literal_eval(name)
-    except (ValueError, SyntaxError, TypeError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise TraceError(source, f"{name!r}; expected {expected}", gpu) from None
     match = _NAME.fullmatch(model) if isinstance(model, str) else None
     if match is None or not isinstance(gpus, int) or gpus < 1:

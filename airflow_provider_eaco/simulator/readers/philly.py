@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_provider_eaco.simulator.readers.json_text import json_of
 from airflow_provider_eaco.simulator.readers.table import Ids, clock_s, rows_of
 from airflow_provider_eaco.simulator.trace import UNKNOWN_FAMILY, Trace, TraceError, TraceJob, in_order
 
@@ -37,14 +38,7 @@ def read_csv(source: str, text: str) -> Trace:
 
 def read_job_log(source: str, text: str) -> Trace:
     """Return the jobs of the log by submission; those that never ran, or ran on, are left out and counted."""
-    if not text.strip():
-        raise TraceError(source, "the file is empty; expected a JSON list of jobs")
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        cut = "; was it cut?" if error.pos >= len(text.rstrip()) - 1 else ""
-        problem = f"not JSON: {error.msg}; expected a list of jobs{cut}"
-        raise TraceError(source, problem, f"line {error.lineno}", str(error.colno)) from error
+    document = json_of(source, text, "a list of jobs")
     if not isinstance(document, list):
         raise TraceError(source, f"a JSON {type(document).__name__}; expected a list of jobs", "line 1")
     ids, skipped = Ids(), Counter[str]()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_eaco.simulator.readers.json_text import json_of
 from airflow_provider_eaco.simulator.readers.own import read as read_jobs
 from airflow_provider_eaco.simulator.readers.table import rows_of, text_of
 from airflow_provider_eaco.simulator.trace import TraceError, TraceJob
@@ -112,10 +112,7 @@ def read_run(folder: Path) -> RunResult:
 
 
 def _summary(path: Path) -> Mapping[str, Any]:
-    try:
-        document: Any = json.loads(text_of(path))
-    except json.JSONDecodeError as error:
-        raise TraceError(str(path), f"not JSON: {error.msg}", f"line {error.lineno}") from error
+    document = json_of(str(path), text_of(path), "an object")
     if not isinstance(document, dict):
         raise TraceError(str(path), f"a JSON {type(document).__name__}; expected an object", "line 1")
     for name in _NEEDED:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_provider_eaco.simulator.readers import READERS, read_trace
 from airflow_provider_eaco.simulator.trace import TraceError, TraceJob, trace_text, write_trace
@@ -85,6 +88,15 @@ def test_a_log_becomes_jobs(name: str) -> None:
     assert list(trace.jobs) == jobs
     assert trace.skipped == skipped
 
+
+SHOWN_BY = {
+    "eaco.csv": "eaco",
+    "itp.csv": "itp",
+    "philly.csv": "philly-csv",
+    "helios_cluster_log.csv": "helios",
+    "openb_pods.csv": "openb",
+    "philly_job_log.json": "philly-json",
+}
 
 BAD_CSV = {
     "an-empty-file": (
@@ -322,6 +334,26 @@ def test_the_public_traces_are_read(name: str, count: int, skipped: dict[str, in
     assert (len(trace.jobs), trace.skipped) == (count, skipped)
 
 
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(sorted(READERS)), st.data())
+def test_no_text_breaks_a_reader(trace_format: str, data: st.DataObject) -> None:
+    """Whatever is in a file, and however a good one is damaged, the answer is a trace or its one message."""
+    good = next((TRACES / name).read_text() for name in GOOD if SHOWN_BY[name] == trace_format)
+    start = data.draw(st.integers(0, len(good)))
+    end = data.draw(st.integers(start, min(len(good), start + 40)))
+    text = good[:start] + data.draw(st.text(max_size=20)) + good[end:]
+    with suppress(TraceError):
+        trace = READERS[trace_format]("file", text)
+        assert all(job.work_s > 0 and job.gpus >= 1 and job.submit_s >= 0 for job in trace.jobs)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1" + "0" * 5000 + "]"], ids=["deep", "long"])
+def test_json_that_cannot_be_held(tmp_path: Path, text: str) -> None:
+    """Brackets and digits without end get a message too."""
+    assert "log.json" in problem_of(tmp_path, text, "philly-json", "log.json")
+
+
 def test_every_format_is_told() -> None:
     """Each format has a small synthetic file here."""
-    assert len(READERS) == len(GOOD)
+    assert sorted(SHOWN_BY.values()) == sorted(READERS)
+    assert SHOWN_BY.keys() == GOOD.keys()
