@@ -80,7 +80,7 @@ class CurvePoint:
 
 
 class BoundsOfJobs:
-    """The bounds of one list of jobs on one cluster.
+    """The bounds of one list of jobs on one cluster, where no job runs faster than alone.
 
     :param gpus: GPUs of the cluster.
     :param max_residents: the most jobs that may share a set of GPUs; 1 for a cluster that does not share.
