@@ -154,6 +154,10 @@ def read_gavel_truth(path: Path, gpus_per_node: int, power_scale: float = 1.0) -
         pairs = dict(_pair(row) for row in rows if row["not_runnable"] == "0")
     except (OSError, KeyError, ValueError) as error:
         raise TraceError(str(path), f"is not Gavel's table of pairs: {error!r}") from error
+    if not pairs:
+        raise TraceError(
+            str(path), "is not Gavel's table of pairs: it has no pair of table motivation, gpu v100"
+        )
     families = sorted(named, key=lambda name: (named[name][0], int(named[name][1] or 0)))
     return GavelTruth(families, pairs, gpus_per_node, power_scale)
 

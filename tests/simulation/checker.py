@@ -301,25 +301,35 @@ def _power(files: RunFiles, rules: Rules) -> Iterator[str]:
     gpus = files.summary["gpus_per_node"]
     for node, rows in _by_node(files).items():
         held = files.by_node.get(node, [])
-        first = 0
         for row in rows:
-            while first < len(held) and held[first].end_s <= row.start_s:
-                first += 1
-            there = {
-                (run.gpus, run.residents)
-                for run in held[first:]
-                if run.start_s < row.end_s and run.end_s > row.start_s
-            }
-            if bool(there) != (row.state == "active"):
-                yield f"{node}: {row.state} at {row.start_s} with {len(there)} sets"
-            free = gpus - sum(len(placed) for placed, _ in there)
-            true_w = rules.base_w + free * rules.free_gpu_w
-            true_w += sum(
-                rules.truth(_families(files, residents), len(placed))[0] for placed, residents in there
-            )
-            true_w = rules.asleep_w if row.state == "asleep" else true_w
-            if abs(row.power_w - true_w) > 1e-6:
-                yield f"{node}: draws {row.power_w} W at {row.start_s}, the truth is {true_w} W"
+            held = [run for run in held if run.end_s > row.start_s]
+            for start_s, there in _sets_during(row, held):
+                if bool(there) != (row.state == "active"):
+                    yield f"{node}: {row.state} at {start_s} with {len(there)} sets"
+                free = gpus - sum(len(placed) for placed, _ in there)
+                true_w = rules.base_w + free * rules.free_gpu_w
+                true_w += sum(
+                    rules.truth(_families(files, residents), len(placed))[0] for placed, residents in there
+                )
+                true_w = rules.asleep_w if row.state == "asleep" else true_w
+                if abs(row.power_w - true_w) > 1e-6:
+                    yield f"{node}: draws {row.power_w} W at {start_s}, the truth is {true_w} W"
+
+
+def _sets_during(
+    row: NodeRow, held: Sequence[ScheduleRow]
+) -> Iterator[tuple[float, set[tuple[tuple[int, ...], tuple[str, ...]]]]]:
+    """The sets on a node, for each part of the row in which nobody comes or goes: several may draw alike."""
+    inside = [run for run in held if run.start_s < row.end_s]
+    edges = {row.start_s, row.end_s}
+    edges.update(
+        at_s for run in inside for at_s in (run.start_s, run.end_s) if row.start_s < at_s < row.end_s
+    )
+    for start_s, end_s in pairwise(sorted(edges)):
+        yield (
+            start_s,
+            {(run.gpus, run.residents) for run in inside if run.start_s < end_s and run.end_s > start_s},
+        )
 
 
 def _sleep(files: RunFiles) -> Iterator[str]:

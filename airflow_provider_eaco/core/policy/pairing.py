@@ -134,10 +134,12 @@ class PairingPolicy:
 
     def _facts_of(self, snapshot: ClusterSnapshot) -> CycleFacts:
         facts = self._facts
-        if facts is None or not facts.believe_as(snapshot):
+        if (
+            facts is None
+            or facts.now_s != snapshot.now_s
+            or facts.book is not snapshot.profiles
+            or facts.readings is not snapshot.readings
+        ):
             facts = self._facts = CycleFacts(snapshot)
-            self._sets.clear()
-        elif facts.now_s != snapshot.now_s or facts.readings is not snapshot.readings:
-            facts.move_to(snapshot)
             self._sets.clear()
         return facts

@@ -1,0 +1,88 @@
+"""The benchmarks themselves: agreement with independent programs, and the same bytes from the same seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_eaco.simulator.readers import read_trace
+from airflow_provider_eaco.simulator.run_command import run_and_write
+from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Accounting, Choices, from_trace
+from airflow_provider_eaco.simulator.trace import write_trace
+from tests.simulation.checker import problems_of
+from tests.simulation.paper_rules import paper_rules
+from tests.unit.simulator.benchmark_data import benchmark_data
+
+
+@pytest.mark.parametrize(
+    ("order", "mean_jct_s", "makespan_s"), [("fifo", 46_005.89, 2_437_416), ("sjf", 43_152.47, 2_467_016)]
+)
+def test_a_real_trace_agrees_with_an_independent_program(
+    tmp_path: Path, order: str, mean_jct_s: float, makespan_s: float
+) -> None:
+    """ITP's cluster 10 on 3 nodes of 8, no sharing, best fit, strict head of line: to the second."""
+    trace = read_trace(benchmark_data("itp_traces/cluster10.csv"))
+    write_trace(tmp_path / "jobs.csv", [job for job in trace.jobs if job.gpus in {1, 2, 4, 8}])
+    choices = Choices(policy="exclusive", order=order, nodes=3, gpus_per_node=8)
+    summary = run_and_write(from_trace(tmp_path / "jobs.csv", choices), tmp_path / "run")
+    jct = summary["jct_s"]
+    assert isinstance(jct, dict)
+    assert jct["mean"] == pytest.approx(mean_jct_s, abs=0.01)
+    assert summary["makespan_s"] == makespan_s
+
+
+@pytest.mark.parametrize("accounting", list(Accounting))
+def test_the_papers_cluster_saves_energy_within_all_limits(tmp_path: Path, accounting: Accounting) -> None:
+    """A part of eaco-nodes: the run is sound, with known profiles no limit is missed, and sharing pays."""
+    benchmark_data("itp_traces/cluster01.csv")
+    energy_j = {}
+    for policy in ("exclusive", "fifo_packed", "eaco"):
+        choices = Choices(policy=policy, nodes=4, load=1.3, jobs=80, accounting=accounting)
+        summary = run_and_write(BENCHMARKS["eaco-nodes"](choices), tmp_path / policy)
+        assert problems_of(tmp_path / policy, paper_rules(4)) == []
+        energy = summary["energy_j"]
+        assert isinstance(energy, dict)
+        energy_j[policy] = energy["total"]
+        if policy != "fifo_packed":
+            assert summary["limit_misses"] == 0
+    assert energy_j["eaco"] < energy_j["fifo_packed"] < energy_j["exclusive"]
+
+
+def test_compute_bound_jobs_never_run_out_of_memory(tmp_path: Path) -> None:
+    """A part of gavel-gpus, pairs learnt on the way: no pair that does not fit is ever tried."""
+    benchmark_data("itp_traces/cluster08.csv")
+    choices = Choices(nodes=2, load=1.2, jobs=60)
+    summary = run_and_write(BENCHMARKS["gavel-gpus"](choices), tmp_path)
+    assert summary["oom"] == 0
+    assert summary["trials"]
+
+
+def test_one_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Whatever Python's hash seed, two processes write the same files, byte by byte."""
+    benchmark_data("itp_traces/cluster01.csv")
+    for hash_seed in ("1", "2"):
+        command = [sys.executable, "-m", "airflow_provider_eaco.simulator", "run", "eaco-nodes"]
+        command += [
+            "--nodes",
+            "3",
+            "--load",
+            "1.5",
+            "--jobs",
+            "60",
+            "--belief",
+            "solo",
+            "--accounting",
+            "sleep",
+        ]
+        subprocess.run(
+            [*command, "--out", str(tmp_path / hash_seed)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+        )
+    for name in ("jobs.csv", "schedule.csv", "nodes.csv", "decisions.csv"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
