@@ -100,11 +100,15 @@ class Applier:
 
     def _tell_of_grant(self, launch: Launch, snapshot: ClusterSnapshot) -> None:
         now_s, newcomer = snapshot.now_s, launch.job
-        where = f"{len(launch.placement.gpu_uuids)} GPU on {launch.placement.node}"
+        gpus = len(launch.placement.gpu_uuids)
+        where = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'} on {launch.placement.node}"
         if not launch.co_residents:
             self._decisions.record_event(newcomer.job_id, "granted", f"{where}, alone", now_s)
             return
-        names = _names(_set_at(launch.placement, snapshot))
+        # Who was admitted by the same plan is in the snapshot's queue, not in a set.
+        names = _names(_set_at(launch.placement, snapshot)) | {
+            job.job_id: job.label for job in snapshot.waiting if job.job_id in launch.co_residents
+        }
         others = ", ".join(names.get(job_id, job_id) for job_id in launch.co_residents)
         self._decisions.record_event(newcomer.job_id, "trial", f"{where}, with {others}", now_s)
         for job_id in launch.co_residents:

@@ -8,6 +8,7 @@ from typing import Any
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Verdict
 from airflow_provider_eaco.provider.explain import ShownReason
 from airflow_provider_eaco.provider.host import ExecutorHost
+from airflow_provider_eaco.provider.shown import counted
 
 EVENT_HOLD = "eaco hold"
 EVENT_REJECT = "eaco reject"
@@ -57,7 +58,8 @@ def text_of(decision: AdmissionDecision) -> str:
         return "; ".join(ShownReason.of(finding).line for finding in decision.findings)
     if decision.placement is None:
         return str(decision.verdict)
-    gpus = len(decision.placement.gpu_uuids)
-    company = f"with {len(decision.co_residents)} other jobs" if decision.co_residents else "alone"
+    gpus = counted(len(decision.placement.gpu_uuids), "GPU")
+    others = counted(len(decision.co_residents), "other job")
+    company = f"with {others}" if decision.co_residents else "alone"
     why = f": {decision.choice}" if decision.choice else ""
-    return f"{gpus} GPUs on {decision.placement.node}, {company}{why}"
+    return f"{gpus} on {decision.placement.node}, {company}{why}"

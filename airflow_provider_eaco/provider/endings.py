@@ -16,6 +16,7 @@ from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.plain_lane import failure_text
 from airflow_provider_eaco.provider.running import RunningGroup, ending_of
 from airflow_provider_eaco.provider.services import Services
+from airflow_provider_eaco.provider.shown import counted
 from airflow_provider_eaco.provider.task_instances import TaskFacts
 
 log = logging.getLogger(__name__)
@@ -110,11 +111,12 @@ class EndingBook:
             learn_run(self._services.profiles, run, view.now_s)
         done = record.job.progress.units_done
         total = record.job.progress.units_total
+        of = "an unknown number of" if total is None else total
+        gpus = counted(len(lease.placement.gpu_uuids), "GPU")
         self._services.decisions.record_event(
             record.job.job_id,
             "released",
-            f"{phase.value} after {done} of {'an unknown number of' if total is None else total} units; "
-            f"{len(lease.placement.gpu_uuids)} GPUs on {lease.placement.node} are free of it",
+            f"{phase.value} after {done} of {of} units; it has left {gpus} on {lease.placement.node}",
             view.now_s,
         )
 

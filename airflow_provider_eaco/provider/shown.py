@@ -29,6 +29,11 @@ def shown_count(value: int | None) -> str:
     return UNKNOWN if value is None or value < 0 else str(value)
 
 
+def counted(count: int, thing: str) -> str:
+    """Return ``1 GPU``, ``2 GPUs``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def shown_percent(value: float | None) -> str:
     """Return a share in per cent, from 0 to 100."""
     return UNKNOWN if value is None or value > 100 else shown_number(value, 1, "%")

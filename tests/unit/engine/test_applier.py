@@ -41,6 +41,12 @@ def apply(rig: Rig, review: Confirm | Unconfirmed | Yield) -> Applied:
     return applied
 
 
+def test_who_was_admitted_by_the_same_plan_is_named(rig: Rig) -> None:
+    """The story names tasks, not ids, also where both of a set have come in one cycle."""
+    told = {row.job_id: row.text for row in rig.log.events if row.event == "trial"}
+    assert told == {"a": "dag.b joined on 1 GPU on n1", "b": "1 GPU on n1, with dag.a"}
+
+
 def test_a_set_is_confirmed_once(rig: Rig) -> None:
     """A policy that confirms in every cycle teaches and tells only once."""
     review = Confirm(rig.held("a").placement, rig.held("a").set_version)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_eaco.provider.shown import (
+    counted,
     shown_count,
     shown_duration,
     shown_energy,
@@ -24,6 +25,12 @@ def test_what_is_not_known_or_cannot_be_is_unknown(show: object, value: int | No
     """No quantity is shown as 0 or below where it is missing or negative."""
     assert callable(show)
     assert show(value) == "unknown"
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 GPUs"), (1, "1 GPU"), (2, "2 GPUs")])
+def test_things_are_counted_in_their_number(count: int, text: str) -> None:
+    """One is one."""
+    assert counted(count, "GPU") == text
 
 
 @given(st.floats() | st.none())

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 from airflow.models.taskinstancekey import TaskInstanceKey
 
-from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Reason, Verdict, hold
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
-from airflow_provider_eaco.provider.audit import LINES_PER_HEARTBEAT, ReasonLog
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.provider.audit import LINES_PER_HEARTBEAT, ReasonLog, text_of
 from airflow_provider_eaco.provider.executor import EacoExecutor
 from airflow_provider_eaco.provider.running import Event
 from tests.unit.provider.executor.lane_rig import FakeHost
@@ -160,6 +161,23 @@ def test_audit_rows_live_until_airflow_has_written_them(executor):
     executor._task_event_logs.clear()
     executor.sync()
     assert not executor._unsaved_logs
+
+
+@pytest.mark.parametrize(
+    ("gpus", "others", "line"),
+    [
+        (1, (), "1 GPU on n1, alone"),
+        (2, ("a",), "2 GPUs on n1, with 1 other job: the busiest"),
+        (2, ("a", "b"), "2 GPUs on n1, with 2 other jobs: the busiest"),
+    ],
+)
+def test_an_admission_is_told_with_its_place_and_company(gpus, others, line):
+    """The audit log says where a task went, with how many others, and why there."""
+    place = Placement("n1", tuple(f"GPU-{index}" for index in range(gpus)))
+    decision = AdmissionDecision(
+        Verdict.ADMIT, placement=place, co_residents=others, choice="the busiest" if others else ""
+    )
+    assert text_of(decision) == line
 
 
 def waiting(free):
