@@ -72,7 +72,7 @@ def test_one_seed_gives_the_same_bytes(tmp_path: Path) -> None:
             "--load",
             "1.5",
             "--jobs",
-            "60",
+            "30",
             "--belief",
             "solo",
             "--accounting",
