@@ -154,3 +154,13 @@ class ProfileBook:
         self, families: FamilySet, gpu_model: str, gpu_count: int
     ) -> CoallocationProfile | None:
         return self.coallocation.get(ProfileKey(families, gpu_model, gpu_count))
+
+    def families_changed_since(self, before: ProfileBook) -> frozenset[str]:
+        """Return the families of which another thing is believed than before, alone or in some set."""
+        changed: set[str] = set()
+        for old, new in ((before.solo, self.solo), (before.coallocation, self.coallocation)):
+            for key in old.keys() | new.keys():
+                was, now = old.get(key), new.get(key)
+                if was is not now and was != now:
+                    changed.update(key.families)
+        return frozenset(changed)

@@ -82,10 +82,11 @@ class EacoPolicy:
         return self._reviews.review(held, snapshot)
 
     def _view_of(self, snapshot: ClusterSnapshot) -> _View:
-        if self._view is None or not self._view.facts.believe_as(snapshot):
-            self._view = _View(snapshot)
-        self._view.follow(snapshot)
-        return self._view
+        view, settings = self._view, snapshot.pool.settings
+        if view is None or (view.facts.settings is not settings and view.facts.settings != settings):
+            view = self._view = _View(snapshot)
+        view.follow(snapshot)
+        return view
 
     def _joins_first(self, joined: Candidate, free: FreePlace) -> bool:
         if joined.model_rank != free.model_rank:
@@ -109,7 +110,7 @@ class EacoPolicy:
 
 
 class _View:
-    """What a policy has derived from snapshots with the same settings and profiles; it holds no decision.
+    """What a policy has derived from snapshots with the same settings; it holds no decision.
 
     It follows the snapshots, and what nobody asked for in a cycle is dropped when the next one begins.
     """
@@ -123,8 +124,7 @@ class _View:
 
     def follow(self, snapshot: ClusterSnapshot) -> None:
         """Be about this snapshot; another instant or other readings begin another cycle."""
-        facts = self.facts
-        if facts.now_s != snapshot.now_s or facts.readings is not snapshot.readings:
+        if not self.facts.are_of(snapshot):
             self._begin(snapshot)
         self.cluster.sync(snapshot.nodes)
 
@@ -145,17 +145,28 @@ class _View:
         return offers
 
     def _begin(self, snapshot: ClusterSnapshot) -> None:
-        self._sites = {needs: site for needs, site in self._sites.items() if needs in self._asked}
-        self._offers = {shape: offers for shape, offers in self._offers.items() if shape in self._asked}
-        self._asked.clear()
-        followers: list[Site | Offers] = [*self._sites.values(), *self._offers.values()]
+        followers = self._followers()
         for follower in followers:
             follower.sync()
         read_anew = self.facts.readings != snapshot.readings
-        self.facts.move_to(snapshot)
-        self.cluster.begin(read_anew=read_anew)
-        for follower in followers:
+        changed = self.facts.move_to(snapshot)
+        self.cluster.begin(read_anew=read_anew, changed=changed)
+        self._sites = {
+            needs: site
+            for needs, site in self._sites.items()
+            if needs in self._asked and needs.sized_by not in changed
+        }
+        self._offers = {
+            shape: offers
+            for shape, offers in self._offers.items()
+            if shape in self._asked and shape.family not in changed
+        }
+        self._asked.clear()
+        for follower in self._followers():
             follower.begin()
+
+    def _followers(self) -> list[Site | Offers]:
+        return [*self._sites.values(), *self._offers.values()]
 
 
 def _no_free_gpus(site: Site, kept: Kept, sharing: str) -> Finding:

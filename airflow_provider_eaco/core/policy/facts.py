@@ -84,8 +84,15 @@ class CycleFacts:
         self._predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
         self.move_to(snapshot)
 
-    def move_to(self, snapshot: ClusterSnapshot) -> None:
-        """Be about the instant and the readings of another snapshot with the same settings and profiles."""
+    def move_to(self, snapshot: ClusterSnapshot) -> frozenset[str]:
+        """Be about another snapshot with the same settings; return the families whose profiles differ."""
+        changed: frozenset[str] = frozenset()
+        if snapshot.profiles is not self.book:
+            changed = snapshot.profiles.families_changed_since(self.book)
+            self.book = snapshot.profiles
+            self._predictions = {
+                key: known for key, known in self._predictions.items() if changed.isdisjoint(key[0])
+            }
         self.now_s = snapshot.now_s
         self._nodes = snapshot.nodes
         self._alike: Mapping[Hardware, frozenset[str]] | None = None
@@ -94,10 +101,15 @@ class CycleFacts:
         held_mib = {uuid: reading.foreign_memory_mib or 0 for uuid, reading in self.readings.items()}
         margin_mib = self.settings.memory_margin_mib
         self._foreign_mib = {uuid: mib for uuid, mib in held_mib.items() if mib > margin_mib}
+        return changed
 
-    def believe_as(self, snapshot: ClusterSnapshot) -> bool:
-        """Tell whether the snapshot has the same settings and profiles."""
-        return self.book is snapshot.profiles and self.settings == snapshot.pool.settings
+    def are_of(self, snapshot: ClusterSnapshot) -> bool:
+        """Tell whether these are the facts of that snapshot, whichever launches it has seen."""
+        return (
+            self.now_s == snapshot.now_s
+            and self.book is snapshot.profiles
+            and self.readings is snapshot.readings
+        )
 
     def predict(self, families: FamilySet, gpu_model: str, gpu_count: int) -> SetPrediction | None:
         key = (families, gpu_model, gpu_count)

@@ -85,6 +85,17 @@ class SetGroup:
         """Be about the facts' new instant."""
         self._willing.clear()
 
+    def forget(self, families: frozenset[str]) -> None:
+        """Drop what was found about these families as newcomers."""
+        self._met = {key: met for key, met in self._met.items() if key[0] not in families}
+        self._willing = {family: sets for family, sets in self._willing.items() if family not in families}
+
+    def made_anew(self) -> SetGroup:
+        """Return a group of the same sets about which nothing was found yet; this one is empty then."""
+        group = SetGroup(self.kind, self.facts, sets=self.sets, dated=self.dated)
+        self.sets, self.dated = [], 0
+        return group
+
     def meeting(self, family: str, *, insists: bool) -> Meeting | Obstacle:
         """Return the meeting, or the obstacle: full, not predictable, too busy, or no gain in energy.
 

@@ -55,10 +55,11 @@ class Cluster:
         self._closed: dict[int, Counter[str]] = {}
         self._counts: Counter[int] = Counter()
 
-    def begin(self, *, read_anew: bool) -> None:
+    def begin(self, *, read_anew: bool, changed: frozenset[str]) -> None:
         """Begin a cycle at the facts' new instant; whoever follows has followed all changes before.
 
         :param read_anew: whether other readings came with it.
+        :param changed: the families of which other things are believed now.
         """
         self.changes.clear()
         self._touched = {
@@ -67,9 +68,22 @@ class Cluster:
         for touched in self._touched.values():
             for group in touched:
                 group.pass_time()
-        if read_anew:
+        if changed:
+            self._believe_anew(changed)
+        if read_anew or changed:
             for name, known in list(self._known.items()):
-                self._exchange(name, known, self._arrange(known.state, None))
+                if read_anew or any(
+                    not changed.isdisjoint(h.facts.kind.families) for h in known.sets.values()
+                ):
+                    self._exchange(name, known, self._arrange(known.state, None))
+
+    def _believe_anew(self, changed: frozenset[str]) -> None:
+        for gpus, groups in self._groups.items():
+            for kind, group in list(groups.items()):
+                group.forget(changed)
+                if not changed.isdisjoint(kind.families):
+                    groups[kind] = group.made_anew()
+                    self._touched.setdefault(gpus, []).extend((group, groups[kind]))
 
     def sync(self, nodes: Mapping[str, NodeState]) -> None:
         """Follow a snapshot; afterwards every answer is about these nodes."""

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.decision import Verdict
+from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.instruction import Launch, Plan
 from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings, Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
-from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy
+from airflow_provider_eaco.core.policy.registry import ORDERINGS, make_ordering, make_policy, make_rules
 from tests.builders import (
     NOW_S,
     hold_gpus,
@@ -39,6 +40,13 @@ BOOK = make_book(
     ),
     *(make_pair({"A": 1.0, "B": 1.1}, gpu_count=gpus) for gpus in (1, 2, 4)),
     *(make_pair({"B": 1.3, "C": 1.4}, gpu_count=gpus, undone=1) for gpus in (1, 2, 4)),
+)
+
+OTHER_BOOK = make_book(
+    *(solo for solo in BOOK.solo.values() if solo.family != "A"),
+    *(make_solo("A", gpu_count=gpus, utilisation_pct=30.0, memory_peak_mib=9000) for gpus in (1, 2)),
+    *(pair for pair in BOOK.coallocation.values() if "C" not in pair.families),
+    *(make_pair({"A": 1.0, "C": 1.02}, gpu_count=gpus) for gpus in (1, 2, 4)),
 )
 
 
@@ -66,7 +74,9 @@ def snapshots(draw: st.DrawFn) -> ClusterSnapshot:
     nodes = [_drawn_node(draw, number) for number in range(draw(st.integers(1, 3)))]
     queue = [drawn_job(draw, f"w{number}") for number in range(draw(st.integers(1, 8)))]
     pool = PoolSettings(
-        ordering=draw(st.sampled_from(("fifo", "sjf"))),
+        ordering=draw(st.sampled_from(tuple(ORDERINGS))),
+        rules=draw(st.sampled_from(((), ("reserve",), ("ageing", "fair_share"), ("reserve", "fair_share")))),
+        aligned=draw(st.booleans()),
         spreading=draw(st.sampled_from(Spreading)),
         exclusive_priority=draw(st.sampled_from((None, 5))),
     )
@@ -94,7 +104,7 @@ def _drawn_node(draw: st.DrawFn, number: int) -> NodeState:
 def plan_of(snapshot: ClusterSnapshot) -> Plan:
     """One cycle with the policy eaco."""
     pool = snapshot.pool.settings
-    return run_cycle(make_policy(pool), make_ordering(pool.ordering), snapshot)
+    return run_cycle(make_policy(pool), make_ordering(pool.ordering), snapshot, make_rules(pool))
 
 
 def verdicts(plan: Plan) -> dict[str, Verdict]:
@@ -144,18 +154,44 @@ def test_no_order_of_gpus_residents_nodes_or_jobs_matters(snapshot: ClusterSnaps
     assert reviews[0] == reviews[1]
 
 
-@given(snapshots())
-@settings(max_examples=50, deadline=None)
-def test_same_input_same_plan_from_a_fresh_and_from_a_used_policy(snapshot: ClusterSnapshot) -> None:
+@st.composite
+def histories(draw: st.DrawFn) -> list[ClusterSnapshot]:
+    """Snapshots one after another: some nodes stay, time goes by, profiles and readings change."""
+    first = draw(snapshots())
+    history = [first]
+    for _ in range(draw(st.integers(1, 3))):
+        last, other = history[-1], draw(snapshots())
+        nodes = {name: state for name, state in last.nodes.items() if draw(st.booleans())} or last.nodes
+        gpus = [gpu.uuid for state in other.nodes.values() for gpu in state.node.gpus]
+        readings = [
+            GpuReading(uuid, NOW_S, memory_used_mib=draw(st.sampled_from((None, 9000, 15_000))),
+                       foreign_memory_mib=draw(st.sampled_from((None, 0, 20_000))))
+            for uuid in gpus if draw(st.sampled_from((False, False, False, True)))
+        ]  # fmt: skip
+        history.append(
+            replace(
+                last,
+                now_s=last.now_s + draw(st.sampled_from((0.0, 5.0, 500.0, -100.0))),
+                nodes={**other.nodes, **nodes},
+                waiting=draw(st.sampled_from((last.waiting, other.waiting))),
+                profiles=draw(st.sampled_from((BOOK, BOOK, OTHER_BOOK, make_book()))),
+                readings={reading.uuid: reading for reading in readings},
+                pool=replace(other.pool, settings=first.pool.settings),
+            )
+        )
+    return history
+
+
+@given(histories())
+@settings(max_examples=80, deadline=None)
+def test_same_input_same_plan_from_a_fresh_and_from_a_used_policy(history: list[ClusterSnapshot]) -> None:
     """A policy that has planned before answers as a new one does: it remembers no decision."""
-    pool = snapshot.pool.settings
+    pool = history[0].pool.settings
     policy, ordering = make_policy(pool), make_ordering(pool.ordering)
-    plan = run_cycle(policy, ordering, snapshot)
-    assert run_cycle(policy, ordering, snapshot) == plan
-    smaller = replace(snapshot, nodes=dict(list(snapshot.nodes.items())[1:]))
-    assert run_cycle(policy, ordering, smaller) == plan_of(smaller)
-    later = replace(snapshot, now_s=snapshot.now_s + 500)
-    assert run_cycle(policy, ordering, later) == plan_of(later)
+    for snapshot in history:
+        plan = run_cycle(policy, ordering, snapshot)
+        assert plan == plan_of(snapshot)
+        assert run_cycle(policy, ordering, snapshot) == plan
 
 
 @given(snapshots(), st.sampled_from((1.0, 1000.0, 1e6)))
