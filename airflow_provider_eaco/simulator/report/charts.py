@@ -189,7 +189,8 @@ def wait_chart(runs: Sequence[RunResult]) -> Drawing:
             continue
         role = series_role(index)
         title = f"{run.label}: mean {time_text(sum(waits) / len(waits))}"
-        drawing.add(Line(_steps(waits, across.at, down.at), role, 2, title=title))
+        steps = _steps(waits, across.at, down.at)
+        drawing.add(Line([*steps, (right, steps[-1][1])], role, 2, title=title))
         ends.append((run, role, waits))
     _wait_labels(drawing, ends, top, right)
     return drawing

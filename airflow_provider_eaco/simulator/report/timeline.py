@@ -16,7 +16,7 @@ from airflow_provider_eaco.simulator.report.scales import Axis, round_ticks, sho
 MOST_ROWS = 32
 MOST_BARS = 2500
 _ROW = 22.0
-_LEFT, _RIGHT, _TOP = 110.0, 20.0, 44.0
+_LEFT, _RIGHT, _TOP = 110.0, 20.0, 62.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +102,16 @@ def _roles(run: RunResult) -> dict[str, str]:
 
 
 def _frame(drawing: Drawing, rows: Sequence[_Row], axis: Axis, role_of: Mapping[str, str]) -> None:
-    x = _LEFT
+    x, y = _LEFT, 11.0
     named = [(family, role) for family, role in sorted(role_of.items()) if role != "other"]
     if len(named) < len(role_of):
         named.append((f"{len(role_of) - len(named)} other families", "other"))
     for family, role in [*named, ("node asleep", "asleep")]:
-        if x + 40 + 6.4 * len(family) > WIDTH:
-            break
-        drawing.add(Rect(x, 11, 12, 12, role), Text(x + 17, 21, family))
-        x += 36 + 6.4 * len(family)
+        width = 36 + 7 * len(family)
+        if x + width > WIDTH:
+            x, y = _LEFT, y + 18
+        drawing.add(Rect(x, y, 12, 12, role), Text(x + 17, y + 10, family))
+        x += width
     bottom = _TOP + _ROW * len(rows)
     days = axis.high > 4 * 86400
     unit_s, unit = (86400.0, "d") if days else (3600.0, "h")

@@ -142,6 +142,15 @@ def test_waits_are_shares_of_the_jobs(tmp_path: Path) -> None:
     assert (bottom - levels[1]) / (bottom - top) == pytest.approx(2 / 3)
 
 
+def test_jobs_that_never_wait_are_seen(tmp_path: Path) -> None:
+    """Where nobody waits the line runs along the top, over the whole width."""
+    jobs, schedule = many_jobs(3)
+    chart = wait_chart([read_run(run_folder(tmp_path / "eaco", jobs=jobs, schedule=schedule))])
+    line = next(line for line in shapes(chart, Line) if line.title)
+    grid = next(line for line in shapes(chart, Line) if line.role == "grid" and line.points[0][1] < 100)
+    assert [tuple(point) for point in line.points] == [tuple(point) for point in grid.points]
+
+
 def test_residents_split_their_row(tmp_path: Path) -> None:
     """Jobs that share lie above each other in one row, one that is alone fills its own."""
     timeline = timeline_of(read_run(run_folder(tmp_path / "eaco")))
