@@ -99,20 +99,28 @@ def with_duration_error(day: OrderDay, sigma: float, seed: int) -> OrderDay:
 def bound_gpu_s(day: OrderDay, until_s: float = DAY_S) -> float:
     """Return a GPU time that no schedule can exceed until ``until_s``, told all run times from the start.
 
-    In every stretch of time demand and submitted jobs together can use no more than the GPUs; and no job
-    uses more than runs between its submission and the end.
+    In every stretch of time demand and submitted jobs together can use no more than the GPUs; no job uses
+    more than runs between its submission and the end, and one that fits no node beside the least demand
+    uses nothing.
     """
-    edges = sorted({0.0, until_s, *(job.submit_s for job in day.jobs if job.submit_s < until_s)})
+    jobs = [job for job in day.jobs if job.gpus <= _widest(day)]
+    edges = sorted({0.0, until_s, *(job.submit_s for job in jobs if job.submit_s < until_s)})
     used = backlog = 0.0
     for begin_s, end_s in pairwise(edges):
         backlog += sum(
-            job.gpus * min(job.work_s, until_s - job.submit_s) for job in day.jobs if job.submit_s == begin_s
+            job.gpus * min(job.work_s, until_s - job.submit_s) for job in jobs if job.submit_s == begin_s
         )
         room = day.gpus * (end_s - begin_s) - _demand_gpu_s(day, begin_s, end_s)
         served = min(backlog, room)
         backlog -= served
         used += served
     return used + _demand_gpu_s(day, 0.0, until_s)
+
+
+def _widest(day: OrderDay) -> int:
+    """Return the GPUs of the largest aligned block that is ever free of demand on any node."""
+    beside = GPUS_PER_NODE if day.nodes > 1 else GPUS_PER_NODE - min(day.demand)
+    return GPUS_PER_NODE if beside == GPUS_PER_NODE else GPUS_PER_NODE // 2
 
 
 def _demand_gpu_s(day: OrderDay, begin_s: float, end_s: float) -> float:

@@ -13,6 +13,7 @@ from airflow_provider_eaco.core.policy.eaco import EacoPolicy
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.fifo_packed import FifoPackedPolicy
 from airflow_provider_eaco.core.policy.gandiva import GandivaPolicy
+from airflow_provider_eaco.core.policy.lucid import LucidPolicy
 from airflow_provider_eaco.core.policy.ordering import FifoOrdering, ShortestFirstOrdering
 from airflow_provider_eaco.core.policy.orderings.backfill import BackfillOrdering
 from airflow_provider_eaco.core.policy.orderings.by_key import (
@@ -36,6 +37,7 @@ POLICIES: Mapping[str, Callable[[PoolSettings], AdmissionPolicy]] = {
     "eaco": EacoPolicy,
     "fifo_packed": FifoPackedPolicy,
     "gandiva": GandivaPolicy,
+    "lucid": LucidPolicy,
 }
 ORDERINGS: Mapping[str, Callable[[], Ordering]] = {
     "fifo": FifoOrdering,

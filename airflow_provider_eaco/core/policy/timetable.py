@@ -87,18 +87,6 @@ class Lane:
                 return start_s, free
         return None
 
-    def tightest(self, table: BlockTable, free: int, end_s: float) -> int:
-        """Return which of the free GPUs to take until ``end_s``: those that somebody else takes soonest then.
-
-        A gap that will close is used up before GPUs that stay free, which longer jobs need.
-        """
-        closing = 0
-        for step in range(bisect_left(self.times, end_s), len(self.times)):
-            closing |= free & ~self.masks[step]
-            if table[closing]:
-                return table[closing]
-        return table[free]
-
 
 Scope = tuple[str, float]
 _Fit = tuple[Hardware, str, frozenset[int | None]]
@@ -217,7 +205,7 @@ def first_slot(
     :param before_s: the last instant at which it may start.
     """
     best: tuple[float, int, int] | None = None
-    found: tuple[Lane, str, int, float] | None = None
+    found: Slot | None = None
     gpus, sizes = table.gpus, table.block_size
     for alike in berths:
         for node, usable in alike.places:
@@ -231,9 +219,5 @@ def first_slot(
             rank = start_s, sizes[free], free.bit_count()
             if best is None or rank < best:
                 best, before_s = rank, start_s
-                found = lane, node, free, alike.run_s
-    if found is None:
-        return None
-    lane, node, free, run_s = found
-    end_s = before_s + run_s
-    return Slot(node, lane.tightest(table, free, end_s), before_s, end_s)
+                found = Slot(node, table[free], start_s, start_s + alike.run_s)
+    return found

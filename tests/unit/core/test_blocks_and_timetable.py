@@ -122,8 +122,8 @@ def test_a_run_over_its_prediction_is_expected_to_take_a_tenth_more() -> None:
     assert slot.start_s == pytest.approx(NOW_S + 500)
 
 
-def test_reservations_are_kept_free_and_gaps_before_them_are_used_first() -> None:
-    """A job lies before a reservation only if it ends by then, and rather there than where nobody comes."""
+def test_reservations_are_kept_free_until_they_begin() -> None:
+    """A job lies before a reservation only if it is predicted to end by then."""
     state = make_node()
     first = Placement("node-a", ("node-a-gpu00",))
     snapshot = make_snapshot(state, profiles=BOOK)
