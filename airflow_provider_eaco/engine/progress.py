@@ -9,12 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.job import Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.model.snapshot import Observation
-from airflow_provider_eaco.core.ports import JobRecord, Ledger, LedgerView, ProfileStore
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView, ProfileStore
 from airflow_provider_eaco.engine.running_mean import RunningMean
 
 REPORT_VERSION = 1
@@ -110,7 +111,17 @@ def parse_report(job_id: str, value: object) -> Report:
     )
 
 
-def ingest(ledger: Ledger, profiles: ProfileStore, reports: Sequence[Report]) -> tuple[TaskInstruction, ...]:
+class ProgressLedger(Protocol):
+    """The part of a ledger that takes reports in; its view may leave out who has nothing to do with them."""
+
+    def view(self) -> LedgerView: ...
+
+    def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None: ...
+
+
+def ingest(
+    ledger: ProgressLedger, profiles: ProfileStore, reports: Sequence[Report]
+) -> tuple[TaskInstruction, ...]:
     """Take the reports into the ledger; return what every resident that reported has to be told now.
 
     Reports of jobs without a lease, and under another token than the present lease's, are ignored. Taking the

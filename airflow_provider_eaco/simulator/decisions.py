@@ -8,7 +8,7 @@ from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.profile import ProfileBook
-from airflow_provider_eaco.simulator.memory_store import MemoryDecisionLog
+from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.recording import Decided, Recording
 
 

@@ -1,4 +1,4 @@
-"""The store's ports in memory, on a clock that is handed in: for virtual time and for tests.
+"""Ledger, planner lock and profiles in memory, on a clock that is handed in: for virtual time and for tests.
 
 It keeps the same contract as the SQL store (``tests/contract``) and is safe to call from several threads. It
 survives nothing: a restart forgets all.
@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from airflow_provider_eaco.core.lifecycle import FINAL_PHASES, JobPhase, may_become
-from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason, Verdict
 from airflow_provider_eaco.core.model.errors import LeaseConflictError
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, Node
-from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
-from airflow_provider_eaco.core.model.job import Job, JobKind, Progress
+from airflow_provider_eaco.core.model.instruction import Launch
+from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, ProfileBook, ProfileKey, SoloProfile
 from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView
 from airflow_provider_eaco.simulator.ledger_index import LiveIndex
-
-_Subject = JobKind | tuple[str, ...]
-_Answer = tuple[Verdict, Reason | None, Placement | None]
 
 
 class MemoryPlannerLock:
@@ -80,6 +76,20 @@ class MemoryLedger:
                 leases=tuple(self._leases.values()),
                 gpu_versions=dict(self._versions),
                 kept_index=self._index.present(self._jobs),
+            )
+
+    def view_of(self, job_ids: Sequence[str]) -> LedgerView:
+        """Return the part of the view that concerns these jobs: who holds the same GPUs, and their nodes."""
+        with self._mutex:
+            own = [lease for lease in map(self.lease_of, job_ids) if lease is not None]
+            places = dict.fromkeys(lease.placement for lease in own)
+            leases = [lease for place in places for lease in self._members(place)]
+            names = dict.fromkeys(place.node for place in places)
+            return LedgerView(
+                now_s=self._clock.now_s(),
+                nodes=tuple(self._nodes[name] for name in names if name in self._nodes),
+                jobs=tuple(self._jobs[lease.job_id] for lease in leases),
+                leases=tuple(leases),
             )
 
     def record_of(self, job_id: str) -> JobRecord | None:
@@ -376,61 +386,3 @@ class MemoryProfileStore:
             coallocation={**self._built_in.coallocation, **self._coallocation},
             revision=self._book.revision + 1,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionRow:
-    """One stored decision of one pool."""
-
-    pool: str
-    at_s: float
-    decision: KindDecision
-
-
-@dataclass(frozen=True, slots=True)
-class EventRow:
-    """One stored event of one job."""
-
-    job_id: str
-    event: str
-    text: str
-    at_s: float
-
-
-class MemoryDecisionLog:
-    """Decisions and events as lists, in the order in which they were stored."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._present: dict[str, dict[_Subject, _Answer]] = {}
-        self.decisions: list[DecisionRow] = []
-        self.events: list[EventRow] = []
-
-    def record(self, plan: Plan) -> Sequence[KindDecision]:
-        """Store what changed since the pool's last plan and return exactly that."""
-        with self._mutex:
-            before = self._present.get(plan.pool, {})
-            present: dict[_Subject, _Answer] = {}
-            changed = []
-            for item in plan.decisions:
-                subject, answer = _subject(item), _answer(item.decision)
-                present[subject] = answer
-                if before.get(subject) != answer:
-                    changed.append(item)
-            self._present[plan.pool] = present
-            self.decisions.extend(DecisionRow(plan.pool, plan.now_s, item) for item in changed)
-            return changed
-
-    def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:
-        """Store what happened to one job."""
-        with self._mutex:
-            self.events.append(EventRow(job_id, event, text, at_s))
-
-
-def _subject(item: KindDecision) -> _Subject:
-    """Jobs that wait share their kind's answer; each admitted job has a placement of its own."""
-    return item.job_ids if item.decision.verdict is Verdict.ADMIT else item.kind
-
-
-def _answer(decision: AdmissionDecision) -> _Answer:
-    return decision.verdict, decision.reason, decision.placement

@@ -17,8 +17,8 @@ from airflow_provider_eaco.core.model.gpu import Gpu, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress, Share
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.model.profile import family_set
-from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
-from airflow_provider_eaco.core.ports import RunMeter
+from airflow_provider_eaco.core.model.snapshot import AirflowPool, Observation, PoolState
+from airflow_provider_eaco.core.ports import LedgerView, RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
@@ -246,7 +246,7 @@ class Simulation:
             lease = self.ledger.lease_of(job_id)
             if lease is not None:
                 reports.append(self._report_of(job_id, lease, now_s))
-        asked = ingest(self.ledger, self.profiles, reports)
+        asked = ingest(_Reporters(self.ledger, job_ids), self.profiles, reports)
         news = False
         for instruction in asked:
             if instruction.yield_asked:
@@ -307,3 +307,17 @@ class Simulation:
         return (
             f"{len(waiting)} jobs can never start; the first is {first} ({reasons.get(first, 'undecided')})"
         )
+
+
+class _Reporters:
+    """The ledger as those who report see it: a look at all others would cost more than the reports."""
+
+    def __init__(self, ledger: MemoryLedger, job_ids: list[str]) -> None:
+        self._ledger = ledger
+        self._job_ids = job_ids
+
+    def view(self) -> LedgerView:
+        return self._ledger.view_of(self._job_ids)
+
+    def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None:
+        self._ledger.save_progress(job_id, progress, observation)

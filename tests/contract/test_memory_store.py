@@ -6,8 +6,8 @@ import pytest
 
 from airflow_provider_eaco.core.model.decision import Reason, Verdict
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, PlannerLock, ProfileStore
+from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.memory_store import (
-    MemoryDecisionLog,
     MemoryLedger,
     MemoryPlannerLock,
     MemoryProfileStore,

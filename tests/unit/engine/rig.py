@@ -13,8 +13,8 @@ from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
 from airflow_provider_eaco.engine.progress import Report, TaskInstruction, UnitTime, ingest
+from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.memory_store import (
-    MemoryDecisionLog,
     MemoryLedger,
     MemoryPlannerLock,
     MemoryProfileStore,

@@ -25,8 +25,8 @@ from airflow_provider_eaco.provider.plain_lane import PlainLane
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.task_instances import TaskFacts
+from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.memory_store import (
-    MemoryDecisionLog,
     MemoryLedger,
     MemoryPlannerLock,
     MemoryProfileStore,
