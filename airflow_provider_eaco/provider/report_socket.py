@@ -134,8 +134,9 @@ class ReportServer:
                     self._leaving[index] = self._channel.yielded
                     self._turn.notify_all()
                 return {"leave": self._leaving.get(index, False)}
-            self._turn.wait_for(lambda: unit in self._leaving or self._closing)
-            return {"leave": self._leaving.get(unit, False)}
+            # A rank that came late finds a task that has given way already: its unit never comes.
+            self._turn.wait_for(lambda: unit in self._leaving or self._channel.yielded or self._closing)
+            return {"leave": self._leaving.get(unit, self._channel.yielded)}
 
 
 class SocketChannel:

@@ -110,11 +110,22 @@ def test_all_ranks_leave_after_the_same_unit(
 ) -> None:
     """Asked to yield, every rank ends with 0 after the unit whose checkpoint rank 0 saved."""
     ask_to_yield(store)
-    ranks = [started(RANK, RANK=str(number)) for number in (1, 0)]
-    for rank in ranks:
-        assert output(rank) == ["start 0 None"]
+    late = started(RANK, RANK="1")
+    assert late.stdout is not None
+    # Real ranks wait for each other in their first step; these two would not.
+    assert late.stdout.readline() == "start 0 None\n"
+    assert output(started(RANK, RANK="0")) == ["start 0 None"]
+    assert output(late) == []
     assert channel.yielded
     assert store.values[PROGRESS_KEY]["checkpoint"] == "/c/1"
+
+
+def test_a_rank_that_comes_after_the_task_gave_way_leaves_too(server: ReportServer, store: Store) -> None:
+    """It would wait for ever for a unit that rank 0 no longer does."""
+    ask_to_yield(store)
+    first = json.dumps({"do": "complete", "rank": 0, "unit": 0, "checkpoint": "/c/1"})
+    late = json.dumps({"do": "complete", "rank": 1, "unit": 1, "checkpoint": None})
+    assert [server.answer(line.encode()) for line in (first, late)] == [{"leave": True}] * 2
 
 
 def test_a_child_goes_on_from_the_task_s_checkpoint(
