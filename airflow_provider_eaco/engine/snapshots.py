@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import compress
 
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job
@@ -71,6 +73,8 @@ class SnapshotBuilder:
         self._report_timeout_s = report_timeout_s
         self._built: dict[str, _Built] = {}
         self._states: Mapping[str, NodeState] = {}
+        self._nodes: Sequence[Node] = ()
+        self._members: Mapping[str, tuple[Member, ...]] = {}
 
     def build(
         self,
@@ -100,6 +104,10 @@ class SnapshotBuilder:
     def _node_states(self, view: LedgerView, index: LedgerIndex) -> Mapping[str, NodeState]:
         """Return the states by name; as long as nothing changes this is the same object."""
         members, before = index.members, self._built
+        touched = self._touched(view.nodes, members)
+        self._nodes, self._members = view.nodes, members
+        if touched is not None:
+            return self._with_touched(touched, members)
         built: dict[str, _Built] = {}
         unchanged = True
         for node in view.nodes:
@@ -114,6 +122,34 @@ class SnapshotBuilder:
         if not unchanged or built.keys() != before.keys():
             self._states = {name: each.state for name, each in built.items()}
         self._built = built
+        return self._states
+
+    def _touched(
+        self, nodes: Sequence[Node], members: Mapping[str, tuple[Member, ...]]
+    ) -> Sequence[str] | None:
+        """Return the nodes whose members changed if nothing else did, ``None`` if all need a look."""
+        before = self._members
+        judged = self._report_timeout_s is not None
+        if judged or nodes is not self._nodes or len(members) != len(before):
+            return None
+        if not all(map(operator.eq, members, before)):
+            return None
+        return tuple(compress(members, map(operator.is_not, members.values(), before.values())))
+
+    def _with_touched(
+        self, touched: Sequence[str], members: Mapping[str, tuple[Member, ...]]
+    ) -> Mapping[str, NodeState]:
+        states = dict(self._states)
+        unchanged = True
+        for name in touched:
+            last = self._built.get(name)
+            # A node that was forgotten keeps its members until the last of them has ended.
+            if last is not None:
+                new = self._built[name] = _Built.of(last.state.node, members[name], last)
+                unchanged = unchanged and new.state is last.state
+                states[name] = new.state
+        if not unchanged:
+            self._states = states
         return self._states
 
     def _judged(self, node: Node, now_s: float) -> Node:
