@@ -27,10 +27,17 @@ class PoolState:
 
     Jobs that reach this GPU pool from another Airflow pool carry that pool's name in ``Job.pool``;
     ``airflow_pools`` has all of them, and a name that is missing there is a pool that does not exist.
+
+    What rules have to know of the past: ``past_gpu_s`` are the GPU seconds of ended leases by team, decayed
+    to now (rule ``fair_share``; a team is what the settings say). ``newest_started_queued_s`` is the latest
+    instant at which any job that was started here had been queued (rule ``reserve``: whoever was queued
+    before has been passed over). Without them the rules know the residents only.
     """
 
     settings: PoolSettings = field(default_factory=PoolSettings)
     airflow_pools: Mapping[str, AirflowPool] = field(default_factory=dict)
+    past_gpu_s: Mapping[str, float] = field(default_factory=dict)
+    newest_started_queued_s: float | None = None
 
     def with_used(self, name: str, pool_slots: int) -> PoolState:
         """Return the state in which ``pool_slots`` more are used of that Airflow pool, if there is one."""
@@ -109,10 +116,6 @@ class ClusterSnapshot:
     name stands how many GPUs the first of those asks for (0: they are kept for the starts of a plan). The one
     looked at may take no GPU of ``barred`` (UUIDs), free or by joining a set: it would still be there when
     they are promised to somebody. ``offered`` is the place that a plan holds ready for it.
-
-    ``past_gpu_s`` are the GPU seconds of ended leases by team, decayed to now (rule ``fair_share``; a team is
-    what the pool's settings say). ``newest_started_queued_s`` is the latest instant at which any job that
-    was ever started here had been queued (``None``: not known): one queued before has been passed over.
     """
 
     now_s: float
@@ -124,8 +127,6 @@ class ClusterSnapshot:
     kept_nodes: Mapping[str, int] = field(default_factory=dict)
     barred: frozenset[str] = frozenset()
     offered: Placement | None = None
-    past_gpu_s: Mapping[str, float] = field(default_factory=dict)
-    newest_started_queued_s: float | None = None
 
     def with_launch(self, job: Job, placement: Placement) -> ClusterSnapshot:
         """Return the snapshot in which ``job`` holds ``placement``; all other nodes are shared with this one.

@@ -73,5 +73,5 @@ def _newest_started_queued_s(snapshot: ClusterSnapshot) -> float:
         for held in state.sets
         for resident in held.residents
     )
-    known = snapshot.newest_started_queued_s
+    known = snapshot.pool.newest_started_queued_s
     return max(residents, default=-math.inf) if known is None else max(known, max(residents, default=known))

@@ -93,7 +93,7 @@ def used_by_team(snapshot: ClusterSnapshot) -> dict[str, float]:
     Residents that share GPUs share their seconds.
     """
     fair = snapshot.pool.settings.fair_share
-    used: dict[str, float] = defaultdict(float, snapshot.past_gpu_s)
+    used: dict[str, float] = defaultdict(float, snapshot.pool.past_gpu_s)
     for name in sorted(snapshot.nodes):
         for held in snapshot.nodes[name].sets:
             part = len(held.gpus) / len(held.residents)

@@ -55,7 +55,8 @@ class Day:
                 heapq.heappush(ends, (self.ends_s[job.job_id], job.job_id))
 
     def _decide(self) -> list[Job]:
-        snapshot = replace(self._snapshot, past_gpu_s=self._past_gpu_s())
+        pool = replace(self._snapshot.pool, past_gpu_s=self._past_gpu_s())
+        snapshot = replace(self._snapshot, pool=pool)
         settings = self.settings
         plan = run_cycle(
             make_policy(settings), make_ordering(settings.ordering), snapshot, make_rules(settings)
@@ -67,11 +68,13 @@ class Day:
             self.starts_s[step.job.job_id] = snapshot.now_s
             self._snapshot = self._snapshot.with_launch(step.job, step.placement)
         newest = max([step.job.queued_s for step in launches], default=-math.inf)
-        known = self._snapshot.newest_started_queued_s
+        pool = self._snapshot.pool
+        known = pool.newest_started_queued_s
+        newest = newest if known is None else max(known, newest)
         self._snapshot = replace(
             self._snapshot,
             waiting=tuple(job for job in self._snapshot.waiting if job.job_id not in self.starts_s),
-            newest_started_queued_s=newest if known is None else max(known, newest),
+            pool=replace(pool, newest_started_queued_s=newest),
         )
         return [step.job for step in launches]
 

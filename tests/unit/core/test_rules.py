@@ -223,7 +223,8 @@ def test_a_team_beyond_its_quota_waits_and_is_told_by_how_much(ordering: str) ->
         snapshot = make_snapshot(
             make_node(gpus=2, model="T4"), waiting=jobs[:2], profiles=BOOK, settings=settings
         )
-        snapshot = replace(snapshot, past_gpu_s={"red": 3 * HOUR_S, "blue": 30 * HOUR_S})
+        past = {"red": 3 * HOUR_S, "blue": 30 * HOUR_S}
+        snapshot = replace(snapshot, pool=replace(snapshot.pool, past_gpu_s=past))
         plan = run_checked(snapshot)
         assert set(launched(plan)) == ({"red", "blue"} if borrowing else {"blue"})
         if not borrowing:

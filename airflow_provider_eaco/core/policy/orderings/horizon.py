@@ -115,7 +115,7 @@ class _Planner:
                 else:
                     yield self._item(job)
 
-        return list(items(first)), list(items(rest)), out
+        return list(items(first)), list(items(sorted(rest, key=fifo_key))), out
 
     def best(self, ahead: list[_Item], free_order: list[_Item]) -> _Draft:
         """Return the best draft over the list orders."""
