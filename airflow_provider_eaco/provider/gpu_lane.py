@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 INVENTORY_INTERVAL_S = 5.0
 # The device model of a simulated node is told again what it already knows, in case its file was lost.
 OCCUPY_INTERVAL_S = 5.0
+# Rows of held tasks are compared with the ledger when a task is new, and this often in case rows were lost:
+# reading a thousand of them in every heartbeat would cost more than the admission itself.
+COMPARE_INTERVAL_S = 3.0
 
 
 class GpuLane:
@@ -79,6 +82,7 @@ class GpuLane:
         self._nodes: dict[str, NodeMeter] = {}
         self._inventory_at_s = float("-inf")
         self._pools_at_s = float("-inf")
+        self._compared_at_s = float("-inf")
         self._occupants: Sequence[Occupant] | None = None
         self._occupied_at_s = float("-inf")
         # Whether the ledger may have lost leases of tasks that run here: at the start, and after any trouble.
@@ -139,13 +143,15 @@ class GpuLane:
         ledger = self.services.ledger
         for job_id in self.holding.take_superseded():
             ledger.finish_waiting(job_id, JobPhase.REMOVED)
-        if not len(self.holding):
+        compared_s = self._monotonic() - self._compared_at_s
+        if not len(self.holding) or (not self.holding.has_news and compared_s < COMPARE_INTERVAL_S):
             return
         unsaved = self.holding.unsaved(records_by_id(ledger.view()), self._host.owner)
         if unsaved:
             with self.services.session() as session:
                 for job in unsaved:
                     self.services.enqueue(session, job, self._host.owner)
+        self.holding.has_news, self._compared_at_s = False, self._monotonic()
 
     def report_nodes(self) -> None:
         """Store this machine's nodes, GPUs and what their meters read, now and then."""

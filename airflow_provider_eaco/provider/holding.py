@@ -61,6 +61,8 @@ class HoldingArea:
         self._tasks: dict[str, HeldTask] = {}
         self._id_of: dict[Any, str] = {}
         self._superseded: set[str] = set()
+        #: Whether a task came, or was looked up, since its row was last compared with the ledger.
+        self.has_news = False
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -82,6 +84,7 @@ class HoldingArea:
             del self._tasks[before]
         self._tasks[task.job_id] = task
         self._id_of[task.key] = task.job_id
+        self.has_news = True
 
     def remove(self, job_id: str) -> HeldTask | None:
         """Forget the workload of this job and return it, if there is one."""
@@ -108,6 +111,7 @@ class HoldingArea:
         for job_id in unknown:
             if job_id in found:
                 self._tasks[job_id].facts = found[job_id]
+                self.has_news = True
 
     def unsaved(self, records: Mapping[str, JobRecord], owner: str) -> list[Job]:
         """Return every held job whose row is missing, incomplete or signed by another executor."""
