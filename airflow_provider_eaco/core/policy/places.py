@@ -72,10 +72,9 @@ class Cluster:
             self._believe_anew(changed)
         if read_anew or changed:
             for name, known in list(self._known.items()):
-                if read_anew or any(
-                    not changed.isdisjoint(h.facts.kind.families) for h in known.sets.values()
-                ):
-                    self._exchange(name, known, self._arrange(known.state, None))
+                kept = _NO_SETS if read_anew else _without(known.sets, changed)
+                if read_anew or len(kept) < len(known.sets):
+                    self._exchange(name, known, self._arrange(known.state, known, kept))
 
     def _believe_anew(self, changed: frozenset[str]) -> None:
         for gpus, groups in self._groups.items():
@@ -90,7 +89,8 @@ class Cluster:
         if nodes is not self.nodes:
             for name in _replaced(self.nodes, nodes):
                 before, state = self._known.get(name), nodes.get(name)
-                self._exchange(name, before, None if state is None else self._arrange(state, before))
+                kept = _NO_SETS if before is None else before.sets
+                self._exchange(name, before, None if state is None else self._arrange(state, before, kept))
             self.nodes = nodes
 
     def groups(self, gpus: int) -> Iterable[SetGroup]:
@@ -134,12 +134,14 @@ class Cluster:
             if gone.get(order) != held:
                 self._learn(held)
 
-    def _arrange(self, state: NodeState, before: _Known | None) -> _Known:
-        """Return the node's arrangement; sets that are the same objects under the same node stay."""
+    def _arrange(self, state: NodeState, before: _Known | None, kept: Mapping[SetOrder, HeldSet]) -> _Known:
+        """Return the node's arrangement; of ``kept`` stays what is the same object under the same node."""
         host_mib = host_free_mib(state)
         known: dict[int, HeldSet] = {}
         if before is not None and before.state.node is state.node:
-            known = dict(zip(map(id, before.state.sets), before.sets.values(), strict=True))
+            for held, order in zip(before.state.sets, before.sets, strict=True):
+                if order in kept:
+                    known[id(held)] = kept[order]
         sets: dict[SetOrder, HeldSet] = {}
         for held in state.sets:
             present = known.get(id(held))
@@ -170,6 +172,10 @@ class Cluster:
         group = self._groups[kind.gpus][kind]
         group.remove(held)
         self._touched.setdefault(kind.gpus, []).append(group)
+
+
+def _without(sets: Mapping[SetOrder, HeldSet], families: frozenset[str]) -> Mapping[SetOrder, HeldSet]:
+    return {order: held for order, held in sets.items() if families.isdisjoint(held.facts.kind.families)}
 
 
 def _replaced(before: Mapping[str, NodeState], after: Mapping[str, NodeState]) -> list[str]:

@@ -56,10 +56,9 @@ def review_set(held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
 
 @dataclass(frozen=True, slots=True)
 class _Reviewed:
-    """A set's last review, which stands until ``until_s`` under the same profiles."""
+    """A set's last review, which stands until ``until_s`` while its members' profiles stay."""
 
     held: GpuSet
-    book: ProfileBook
     from_s: float
     until_s: float
     review: Review | None
@@ -70,22 +69,27 @@ class Reviews:
 
     def __init__(self) -> None:
         self._last: dict[str, _Reviewed] = {}
+        self._book: ProfileBook | None = None
 
     def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
         """Return :func:`review_set` of a set with two residents or more."""
+        if self._book is not snapshot.profiles:
+            self._believe(snapshot.profiles)
         gpu = held.placement.gpu_uuids[0]
         last = self._last.get(gpu)
-        if (
-            last is None
-            or last.held is not held
-            or last.book is not snapshot.profiles
-            or not last.from_s <= snapshot.now_s < last.until_s
-        ):
+        if last is None or last.held is not held or not last.from_s <= snapshot.now_s < last.until_s:
             until_s = _review_stands_until_s(held, snapshot)
-            review = review_set(held, snapshot)
-            last = _Reviewed(held, snapshot.profiles, snapshot.now_s, until_s, review)
+            last = _Reviewed(held, snapshot.now_s, until_s, review_set(held, snapshot))
             self._last[gpu] = last
         return last.review
+
+    def _believe(self, book: ProfileBook) -> None:
+        if self._book is not None:
+            changed = book.families_changed_since(self._book)
+            self._last = {
+                gpu: last for gpu, last in self._last.items() if changed.isdisjoint(last.held.families)
+            }
+        self._book = book
 
 
 def _review_stands_until_s(held: GpuSet, snapshot: ClusterSnapshot) -> float:

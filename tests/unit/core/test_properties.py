@@ -187,11 +187,11 @@ def histories(draw: st.DrawFn) -> list[ClusterSnapshot]:
 def test_same_input_same_plan_from_a_fresh_and_from_a_used_policy(history: list[ClusterSnapshot]) -> None:
     """A policy that has planned before answers as a new one does: it remembers no decision."""
     pool = history[0].pool.settings
-    policy, ordering = make_policy(pool), make_ordering(pool.ordering)
+    policy, ordering, rules = make_policy(pool), make_ordering(pool.ordering), make_rules(pool)
     for snapshot in history:
-        plan = run_cycle(policy, ordering, snapshot)
+        plan = run_cycle(policy, ordering, snapshot, rules)
         assert plan == plan_of(snapshot)
-        assert run_cycle(policy, ordering, snapshot) == plan
+        assert run_cycle(policy, ordering, snapshot, rules) == plan
 
 
 @given(snapshots(), st.sampled_from((1.0, 1000.0, 1e6)))
