@@ -1,7 +1,8 @@
 """How long one planning decision of the ordering ``horizon`` takes, run by ``make bench``.
 
-Times are CPU times of a whole admission cycle with the policy ``exclusive``. A tenth of the GPUs are free, the
-others are held by jobs that end in the next hours; sizes and run times are those of the benchmark ``order``.
+Times are CPU times of a whole admission cycle with the policy ``exclusive``. A tenth of the GPUs are free,
+the others are held by jobs that end in the next hours; sizes and run times are those of the benchmark
+``order``.
 """
 
 from __future__ import annotations
