@@ -33,9 +33,10 @@ def system_dags() -> Path:
     return Path(__file__).parent / "dags"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def stock_airflow(tmp_path_factory, system_dags) -> Iterator[Airflow]:
-    """An Airflow with its stock LocalExecutor and SQLite, shared by the tests of a module."""
+    """An Airflow with its stock LocalExecutor and SQLite, shared by the tests that need no more."""
     settings = AirflowSettings(tmp_path_factory.mktemp("stock"), system_dags)
     with Airflow(settings) as airflow:
         yield airflow
+    assert airflow.processes() == []

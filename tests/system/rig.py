@@ -28,10 +28,12 @@ DEADLINE_S = 120.0
 USER_PACKAGE = Path(__file__).parent / "user_package"
 
 _Result = TypeVar("_Result")
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
+_TRACEBACK = "Traceback (most recent call last)"
+# Every record of a component's log begins with its instant.
+_RECORD = re.compile(r"^(?=\d{4}-\d\d-\d\dT)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """One run of a DAG, with the folder that its tasks were told."""
 
@@ -159,7 +161,7 @@ class Rig:
             return self.airflow.wait_for(condition, "what the test waits for", DEADLINE_S)
         except HarnessError as error:
             said = what if isinstance(what, str) else what()
-            raise AssertionError(f"{said}\n{error}") from error
+            raise AssertionError(f"{said}: {str(error).splitlines()[0]}") from None
 
     def explanation(self, job_id: str) -> Explanation | None:
         """Return what every surface says about a job."""
@@ -239,23 +241,9 @@ def task_processes(airflow: Airflow) -> dict[int, str]:
 
 
 def tracebacks(text: str) -> list[str]:
-    """Return the tracebacks in a log that pass through the provider's code."""
-    lines = text.splitlines()
-    starts = [number for number, line in enumerate(lines) if _TRACEBACK.search(line)]
-    blocks = ["\n".join(lines[max(0, start - 1) : start + 80]) for start in starts]
-    return [block for block in map(_one_traceback, blocks) if "airflow_provider_eaco" in block]
-
-
-def _one_traceback(block: str) -> str:
-    kept: list[str] = []
-    inside = False
-    for line in block.splitlines():
-        if inside and line and not line.startswith((" ", "\t")):
-            kept.append(line)
-            break
-        inside = inside or bool(_TRACEBACK.search(line))
-        kept.append(line)
-    return "\n".join(kept)
+    """Return the records of a log that carry a traceback through the provider's code."""
+    records = _RECORD.split(text)
+    return [each for each in records if _TRACEBACK in each and "airflow_provider_eaco" in each]
 
 
 def user_path() -> str:

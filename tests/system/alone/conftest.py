@@ -42,7 +42,7 @@ def airflow_alone(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) -
             "scheduler.task_queued_timeout_check_interval": "2",
             "scheduler.num_stuck_in_queued_retries": "0",
             "scheduler.job_heartbeat_sec": "2",
-            "scheduler.scheduler_health_check_threshold": "12",
+            "scheduler.scheduler_health_check_threshold": "15",
             "scheduler.orphaned_tasks_check_interval": "3",
             "eaco.pools": json.dumps(POOLS),
             "eaco.simulated_nodes": json.dumps(NODES),

@@ -20,7 +20,7 @@ def assert_told_alike(run: Run, code: str) -> None:
     assert (printed["reason"], printed["sentence"]) == (code, told.reason.sentence)
     event, text = run.audit()[-1]
     assert event == "eaco hold"
-    assert text.startswith(told.reason.sentence)
+    assert text.startswith(f"{code}: {told.reason.sentence}")
 
 
 def test_c10_a_pool_that_does_not_exist_is_named_until_it_is_made(rig: Rig) -> None:
