@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.readers import read_trace
 from airflow_provider_eaco.simulator.run_command import run_and_write
 from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Accounting, Choices, from_trace
@@ -50,6 +51,20 @@ def test_the_papers_cluster_saves_energy_within_all_limits(tmp_path: Path, accou
         if policy != "fifo_packed":
             assert summary["limit_misses"] == 0
     assert energy_j["eaco"] < energy_j["fifo_packed"] < energy_j["exclusive"]
+
+
+def test_what_is_learnt_on_the_way_is_used(tmp_path: Path) -> None:
+    """With solo profiles only, sets that stood their trial are joined again: energy is saved all the same."""
+    benchmark_data("itp_traces/cluster01.csv")
+    energy_j = {}
+    for belief in (Belief.KNOWN, Belief.SOLO):
+        choices = Choices(nodes=4, load=1.3, jobs=80, belief=belief)
+        summary = run_and_write(BENCHMARKS["eaco-nodes"](choices), tmp_path / belief)
+        energy = summary["energy_j"]
+        assert isinstance(energy, dict)
+        energy_j[belief] = energy["total"]
+        assert summary["confirmed"]
+    assert energy_j[Belief.SOLO] == pytest.approx(energy_j[Belief.KNOWN], rel=0.1)
 
 
 def test_compute_bound_jobs_never_run_out_of_memory(tmp_path: Path) -> None:

@@ -41,9 +41,10 @@ def predict(
     if len(members) == 1:
         return None if solos is None else _alone(solos[0])
     measured = book.coallocation_of(members, gpu_model, gpu_count)
+    estimated = None if solos is None else _estimated(members, solos, gpu_model, gpu_count, estimate_error)
     if measured is not None and not measured.stale:
-        return _as_measured(measured, solos)
-    return None if solos is None else _estimated(members, solos, gpu_model, gpu_count, estimate_error)
+        return _as_measured(measured, solos, estimated)
+    return estimated
 
 
 def _fresh_solos(
@@ -65,14 +66,20 @@ def _alone(solo: SoloProfile) -> SetPrediction:
     return SetPrediction({solo.family: 1.0}, solo.power_w, solo.utilisation_pct, measured=True)
 
 
-def _as_measured(measured: CoallocationProfile, solos: list[SoloProfile] | None) -> SetPrediction:
+def _as_measured(
+    measured: CoallocationProfile, solos: list[SoloProfile] | None, estimated: SetPrediction | None
+) -> SetPrediction:
     same_scope = solos is not None and all(solo.scope is measured.scope for solo in solos)
     utilisation = measured.utilisation_pct
     if utilisation is None and solos is not None:
         utilisation = _summed_utilisation(solos)
+    power_w = measured.power_w if same_scope else None
+    if measured.power_w is None and estimated is not None:
+        # A trial measures times. What the set draws is still what its members' draws say of it.
+        power_w = estimated.power_w
     return SetPrediction(
         measured.slowdowns,
-        measured.power_w if same_scope else None,
+        power_w,
         utilisation,
         measured=True,
         undone=measured.undone,
