@@ -16,7 +16,8 @@ from airflow_provider_eaco.simulator.run_command import run_and_write
 from airflow_provider_eaco.simulator.scenario import Accounting, Choices, from_trace
 from airflow_provider_eaco.simulator.trace import TraceJob, write_trace
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
-from tests.simulation.checker import RunFiles, problems_of
+from tests.simulation.checker import problems_of
+from tests.simulation.files import RunFiles
 from tests.simulation.paper_rules import paper_rules, paper_truth
 
 MAX_RESIDENTS = 4
