@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_eaco.core.energy.configuration import JobClass, SetPerformance, configuration_program
-from airflow_provider_eaco.core.policy.registry import ORDERINGS, POLICIES
+from airflow_provider_eaco.core.policy.registry import ORDERINGS, POLICIES, RULES
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.run_command import run_and_write
 from airflow_provider_eaco.simulator.scenario import Accounting, Choices, from_trace
@@ -61,13 +61,14 @@ def least_active_j(files: RunFiles) -> float:
 
 @pytest.mark.parametrize("order", sorted(ORDERINGS))
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     jobs=traces(),
     nodes=st.integers(1, 3),
     accounting=st.sampled_from(list(Accounting)),
     belief=st.sampled_from(list(Belief)),
     error=st.sampled_from([0.0, 0.1]),
+    rules=st.sets(st.sampled_from(sorted(RULES))).map(lambda names: tuple(sorted(names))),
 )
 def test_a_random_run_is_sound(
     policy: str,
@@ -78,13 +79,14 @@ def test_a_random_run_is_sound(
     accounting: Accounting,
     belief: Belief,
     error: float,
+    rules: tuple[str, ...],
 ) -> None:
     """Whatever is believed, the files of a run agree with the truth, with each other and with the bound."""
     with TemporaryDirectory() as name:
         trace, folder = Path(name) / "trace.csv", Path(name) / "run"
         write_trace(trace, jobs)
         choices = Choices(
-            policy, order, nodes=nodes, accounting=accounting, belief=belief, belief_error=error
+            policy, order, rules, nodes=nodes, accounting=accounting, belief=belief, belief_error=error
         )
         run_and_write(from_trace(trace, choices), folder)
         assert problems_of(folder, paper_rules(MAX_RESIDENTS)) == []
