@@ -1,9 +1,8 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import Airflow, AirflowSettings
+from harness import Airflow
 
 # A start of Airflow counts in its first test's time, on a machine that other tests may keep busy.
 AIRFLOW_TIMEOUT_S = 600
@@ -31,12 +30,3 @@ def pytest_runtest_makereport(item, call):
 def system_dags() -> Path:
     """The folder of DAG files that the system tests share."""
     return Path(__file__).parent / "dags"
-
-
-@pytest.fixture(scope="package")
-def stock_airflow(tmp_path_factory, system_dags) -> Iterator[Airflow]:
-    """An Airflow with its stock LocalExecutor and SQLite, shared by the tests that need no more."""
-    settings = AirflowSettings(tmp_path_factory.mktemp("stock"), system_dags)
-    with Airflow(settings) as airflow:
-        yield airflow
-    assert airflow.processes() == []

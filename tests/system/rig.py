@@ -279,10 +279,11 @@ def check_quiet(rig: Rig) -> None:
         lambda: not task_processes(rig.airflow),
         lambda: f"no process of a task is left; {task_processes(rig.airflow)}",
     )
-    unfinished = rig.airflow.query(
-        "SELECT job_id, dag_id, phase FROM eaco_job WHERE phase IN ('waiting', 'leased', 'running')"
+    unfinished = "SELECT job_id, dag_id, phase FROM eaco_job WHERE phase IN ('waiting', 'leased', 'running')"
+    rig.wait_for(
+        lambda: not rig.airflow.query(unfinished),
+        lambda: f"no job waits or runs; {rig.airflow.query(unfinished)}",
     )
-    assert unfinished == []
     check_leases(rig.lease_history())
     assert rig.airflow.component(SCHEDULER).exit_code is None
     assert rig.airflow.api.call("GET", "/monitor/health")["scheduler"]["status"] == "healthy"

@@ -8,7 +8,7 @@ from airflow_provider_eaco.core.model.decision import Verdict
 from tests.system.alone.conftest import QUEUED_TIMEOUT_S
 from tests.system.rig import Rig, forkserver_pid
 
-pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("alone")]
+pytestmark = [pytest.mark.airflow]
 
 
 def test_c17_a_task_held_past_the_queue_timeout_runs_at_its_first_try(rig: Rig) -> None:

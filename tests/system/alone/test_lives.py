@@ -15,7 +15,7 @@ import pytest
 from harness.airflow import SCHEDULER
 from tests.system.rig import Rig, Run, forkserver_pid, is_alive
 
-pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("alone")]
+pytestmark = [pytest.mark.airflow]
 
 # A scheduler that is asked to leave has to do so within what a service manager allows it.
 LEAVE_S = 30.0

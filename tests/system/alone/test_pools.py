@@ -6,7 +6,7 @@ import pytest
 
 from tests.system.rig import Rig, Run
 
-pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("alone")]
+pytestmark = [pytest.mark.airflow]
 
 
 def assert_told_alike(run: Run, code: str) -> None:

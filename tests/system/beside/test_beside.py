@@ -6,7 +6,7 @@ import pytest
 
 from tests.system.rig import Rig, is_alive
 
-pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.xdist_group("beside")]
+pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 EXPECTED_TRACEBACKS = ("the provider's tables are missing or old",)
 

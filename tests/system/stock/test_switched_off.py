@@ -9,7 +9,7 @@ import pytest
 from harness import Airflow
 from tests.system.rig import Rig, tracebacks
 
-pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("stock")]
+pytestmark = [pytest.mark.airflow]
 
 
 @pytest.fixture

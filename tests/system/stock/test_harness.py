@@ -2,7 +2,7 @@ import pytest
 
 from harness import Airflow, AirflowSettings, HarnessError
 
-pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("stock")]
+pytestmark = [pytest.mark.airflow]
 
 
 def test_a_task_runs_from_trigger_to_log(stock_airflow):

@@ -1,0 +1,19 @@
+"""The stock LocalExecutor on SQLite, with the provider installed and its executor not configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import Airflow, AirflowSettings
+
+
+@pytest.fixture(scope="package")
+def stock_airflow(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) -> Iterator[Airflow]:
+    """An Airflow with its stock LocalExecutor and SQLite, shared by the tests that need no more."""
+    settings = AirflowSettings(tmp_path_factory.mktemp("stock"), system_dags)
+    with Airflow(settings) as airflow:
+        yield airflow
+    assert airflow.processes() == []
