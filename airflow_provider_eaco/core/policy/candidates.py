@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from airflow_provider_eaco.core.model.decision import Finding, Reason, SetPrediction
 from airflow_provider_eaco.core.model.job import GpuRequest, JobKind, Share
 from airflow_provider_eaco.core.policy import filters
+from airflow_provider_eaco.core.policy.cluster import Cluster
 from airflow_provider_eaco.core.policy.facts import memory_peak_mib
 from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
 from airflow_provider_eaco.core.policy.groups import GroupOrder, HeldSet, Meeting, SetGroup
-from airflow_provider_eaco.core.policy.places import Cluster, Site
+from airflow_provider_eaco.core.policy.places import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +175,8 @@ class Offers:
     def _exchange_obstacles(self, gone: Sequence[Obstacle], come: Sequence[Obstacle]) -> None:
         """Keep the nearest cases up to date; where one of them is gone they have to be found anew."""
         best = self._obstacles
-        if best is not None and gone != come:
-            lost = any(best[obstacle.reason] is obstacle for obstacle in gone)
+        if best is not None:
+            lost = any(best[obstacle.reason] == obstacle for obstacle in gone)
             self._obstacles = None if lost else filters.nearest((*best.values(), *come))
 
     def _needed_mib(self, met: Meeting) -> int | None:

@@ -22,9 +22,10 @@ from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.base import Review
 from airflow_provider_eaco.core.policy.candidates import Candidate, Offers, Shape
+from airflow_provider_eaco.core.policy.cluster import Cluster
 from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
-from airflow_provider_eaco.core.policy.places import Cluster, FreePlace, Kept, Site
+from airflow_provider_eaco.core.policy.places import FreePlace, Kept, Site
 from airflow_provider_eaco.core.policy.trial import Reviews
 
 

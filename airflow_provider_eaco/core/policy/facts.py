@@ -125,10 +125,12 @@ class CycleFacts:
 
     def hardware(self, node: Node) -> Hardware:
         """Return what the node offers beside those who are not ours."""
+        return node.hardware_beside(self._foreign_mib) if self.in_foreign_use(node) else node.hardware
+
+    def in_foreign_use(self, node: Node) -> tuple[str, ...]:
+        """Return the GPUs of the node that somebody else uses."""
         foreign_mib = self._foreign_mib
-        if foreign_mib and any(gpu.uuid in foreign_mib for gpu in node.gpus):
-            return node.hardware_beside(foreign_mib)
-        return node.hardware
+        return tuple(gpu.uuid for gpu in node.gpus if gpu.uuid in foreign_mib) if foreign_mib else ()
 
     def alike(self) -> Mapping[Hardware, frozenset[str]]:
         """Return the snapshot's nodes by what they offer; no launch changes it."""
@@ -152,7 +154,7 @@ class CycleFacts:
             self._closed(held, node),
             usable_mib,
             None if usable_mib is None or reserved_mib is None else usable_mib - reserved_mib,
-            tuple(self._tolerance(resident, held, node.time_scale) for resident in held.residents),
+            self._tolerances(held, node.time_scale),
             any(resident.job.request.deadline_s is not None for resident in held.residents),
         )
 
@@ -182,6 +184,11 @@ class CycleFacts:
             total_mib += peak_mib
         readings = [self.readings[gpu.uuid] for gpu in held.gpus if gpu.uuid in self.readings]
         return max([total_mib, *(reading.memory_used_mib or 0 for reading in readings)])
+
+    def _tolerances(self, held: GpuSet, time_scale: float) -> tuple[Tolerance, ...]:
+        """Return what the residents bear, by name, so that of several limits it is always one that breaks."""
+        found = [self._tolerance(resident, held, time_scale) for resident in held.residents]
+        return tuple(sorted(found, key=lambda tolerance: (tolerance.who, tolerance.family)))
 
     def _tolerance(self, resident: Resident, held: GpuSet, time_scale: float) -> Tolerance:
         request, progress = resident.job.request, resident.job.progress

@@ -19,10 +19,10 @@ from airflow_provider_eaco.core.model.profile import family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.base import Review
+from airflow_provider_eaco.core.policy.cluster import host_free_mib
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, is_exclusive, memory_peak_mib
 from airflow_provider_eaco.core.policy.filters import Needs
-from airflow_provider_eaco.core.policy.places import host_free_mib
 from airflow_provider_eaco.core.policy.trial import newest_that_can_yield, observed_slowdown
 
 PAIR = 2

@@ -1,18 +1,11 @@
-"""Places: the cluster as it stands in the middle of a cycle, arranged for those who look for GPUs.
-
-:class:`Cluster` arranges the held sets, :class:`Site` the free GPUs for jobs with equal needs. Both follow
-snapshots node by node, within a cycle and from one cycle to the next: what has not changed is recognised as
-the same object.
-"""
+"""Places: where jobs with equal needs find free GPUs in the middle of a cycle."""
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import NamedTuple
 
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuGroup, Hardware, Node
@@ -21,182 +14,8 @@ from airflow_provider_eaco.core.model.pool import Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.blocks import bit_of, block_table, largest_block, mask_of
-from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind
+from airflow_provider_eaco.core.policy.cluster import Cluster, host_free_mib
 from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
-from airflow_provider_eaco.core.policy.groups import HeldSet, SetGroup, SetOrder
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A node as it is arranged: ``sets`` has one entry for each set of the state, in the state's order."""
-
-    state: NodeState
-    hardware: Hardware
-    sets: Mapping[SetOrder, HeldSet]
-
-
-_NO_SETS: Mapping[SetOrder, HeldSet] = {}
-
-
-class Cluster:
-    """All nodes with their held sets.
-
-    ``nodes`` are those of the snapshot that it followed last; ``changes`` names every node that was replaced
-    since the cycle began, in order.
-    """
-
-    def __init__(self, facts: CycleFacts) -> None:
-        self.facts = facts
-        self.changes: list[str] = []
-        self.nodes: Mapping[str, NodeState] = {}
-        self._known: dict[str, _Known] = {}
-        self._groups: dict[int, dict[SetKind, SetGroup]] = {}
-        self._touched: dict[int, list[SetGroup]] = {}
-        self._closed: dict[int, Counter[str]] = {}
-        self._counts: Counter[int] = Counter()
-
-    def begin(self, *, read_anew: bool, changed: frozenset[str]) -> None:
-        """Begin a cycle at the facts' new instant; whoever follows has followed all changes before.
-
-        :param read_anew: whether other readings came with it.
-        :param changed: the families of which other things are believed now.
-        """
-        self.changes.clear()
-        self._touched = {
-            gpus: [group for group in groups.values() if group.dated] for gpus, groups in self._groups.items()
-        }
-        for touched in self._touched.values():
-            for group in touched:
-                group.pass_time()
-        if changed:
-            self._believe_anew(changed)
-        if read_anew or changed:
-            for name, known in list(self._known.items()):
-                kept = _NO_SETS if read_anew else _without(known.sets, changed)
-                if read_anew or len(kept) < len(known.sets):
-                    self._exchange(name, known, self._arrange(known.state, known, kept))
-
-    def _believe_anew(self, changed: frozenset[str]) -> None:
-        for gpus, groups in self._groups.items():
-            for kind, group in list(groups.items()):
-                group.forget(changed)
-                if not changed.isdisjoint(kind.families):
-                    groups[kind] = group.made_anew()
-                    self._touched.setdefault(gpus, []).extend((group, groups[kind]))
-
-    def sync(self, nodes: Mapping[str, NodeState]) -> None:
-        """Follow a snapshot; afterwards every answer is about these nodes."""
-        if nodes is not self.nodes:
-            for name in _replaced(self.nodes, nodes):
-                before, state = self._known.get(name), nodes.get(name)
-                kept = _NO_SETS if before is None else before.sets
-                self._exchange(name, before, None if state is None else self._arrange(state, before, kept))
-            self.nodes = nodes
-
-    def groups(self, gpus: int) -> Iterable[SetGroup]:
-        """Return the groups of sets of that many GPUs, in the order in which they came up."""
-        return self._groups.get(gpus, {}).values()
-
-    def touched(self, gpus: int) -> Sequence[SetGroup]:
-        """Return the groups of sets of that many GPUs that changed since the cycle began, in order."""
-        return self._touched.get(gpus, ())
-
-    def sharing(self, gpus: int) -> str:
-        """Say in words what keeps newcomers from the sets of that many GPUs, whoever comes."""
-        if not self._counts[gpus]:
-            return "no job holds that many GPUs there"
-        closed = sorted((why, count) for why, count in self._closed.get(gpus, {}).items() if count)
-        return ", ".join(f"{why} ({count} of {self._counts[gpus]})" for why, count in closed) or "see above"
-
-    def all_open(self, gpus: int) -> bool:
-        """Tell whether every set of that many GPUs is open to newcomers."""
-        return not any(self._closed.get(gpus, {}).values())
-
-    def _exchange(self, name: str, before: _Known | None, after: _Known | None) -> None:
-        """Put the node in the place of the one with its name; only what newcomers see change is touched."""
-        if after is None:
-            self._known.pop(name, None)
-        else:
-            self._known[name] = after
-        if (
-            before is None
-            or after is None
-            or before.state is not after.state
-            or before.hardware is not after.hardware
-        ):
-            self.changes.append(name)
-        gone = _NO_SETS if before is None else before.sets
-        come = _NO_SETS if after is None else after.sets
-        for order, held in gone.items():
-            if come.get(order) != held:
-                self._forget(held)
-        for order, held in come.items():
-            if gone.get(order) != held:
-                self._learn(held)
-
-    def _arrange(self, state: NodeState, before: _Known | None, kept: Mapping[SetOrder, HeldSet]) -> _Known:
-        """Return the node's arrangement; of ``kept`` stays what is the same object under the same node."""
-        host_mib = host_free_mib(state)
-        known: dict[int, HeldSet] = {}
-        if before is not None and before.state.node is state.node:
-            for held, order in zip(before.state.sets, before.sets, strict=True):
-                if order in kept:
-                    known[id(held)] = kept[order]
-        sets: dict[SetOrder, HeldSet] = {}
-        for held in state.sets:
-            present = known.get(id(held))
-            if present is None or present.host_free_mib != host_mib:
-                present = HeldSet.of(self.facts.held(held, state.node), host_mib)
-            sets[present.order] = present
-        return _Known(state, self.facts.hardware(state.node), sets)
-
-    def _learn(self, held: HeldSet) -> None:
-        kind, closed = held.facts.kind, held.facts.closed
-        self._counts[kind.gpus] += 1
-        if closed is not None:
-            self._closed.setdefault(kind.gpus, Counter())[closed] += 1
-            return
-        groups = self._groups.setdefault(kind.gpus, {})
-        group = groups.get(kind)
-        if group is None:
-            group = groups[kind] = SetGroup(kind, self.facts)
-        group.add(held)
-        self._touched.setdefault(kind.gpus, []).append(group)
-
-    def _forget(self, held: HeldSet) -> None:
-        kind, closed = held.facts.kind, held.facts.closed
-        self._counts[kind.gpus] -= 1
-        if closed is not None:
-            self._closed[kind.gpus][closed] -= 1
-            return
-        group = self._groups[kind.gpus][kind]
-        group.remove(held)
-        self._touched.setdefault(kind.gpus, []).append(group)
-
-
-def _without(sets: Mapping[SetOrder, HeldSet], families: frozenset[str]) -> Mapping[SetOrder, HeldSet]:
-    return {order: held for order, held in sets.items() if families.isdisjoint(held.facts.kind.families)}
-
-
-def _replaced(before: Mapping[str, NodeState], after: Mapping[str, NodeState]) -> list[str]:
-    """Return the names under which another object stands, or one came or went.
-
-    Snapshots of one cycle have the same names in the same order; then no name has to be looked up.
-    """
-    if len(before) == len(after) and all(map(operator.is_, before, after)):
-        return list(compress(after, map(operator.is_not, before.values(), after.values())))
-    gone = [name for name in before if name not in after]
-    return gone + [name for name, state in after.items() if before.get(name) is not state]
-
-
-def host_free_mib(state: NodeState) -> int | None:
-    """Return the host memory that residents have not asked for, ``None`` when the node's is not known."""
-    total_mib = state.node.host_memory_mib
-    if total_mib is None:
-        return None
-    residents = (resident for held in state.sets for resident in held.residents)
-    return total_mib - sum(resident.job.request.host_memory_mib or 0 for resident in residents)
-
 
 PlaceOrder = tuple[int, int, str, str]
 # More than a node has GPUs: two counts in one number, the first decides.

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.snapshot import NodeState
+from airflow_provider_eaco.core.policy.ordering import FifoOrdering
+from airflow_provider_eaco.core.policy.registry import make_policy
 from tests.builders import (
     NOW_S,
     hold_gpus,
@@ -113,6 +116,18 @@ def test_c34_memory_of_somebody_else_keeps_jobs_away_until_it_goes(cycle: Cycle)
     plan = cycle(make_snapshot(node, waiting=[make_job("j", "new", 1)], readings=readings))
     assert codes_of(plan, "j") == ["foreign_use", "waiting_for_gpu"]
     assert "79000 MiB" in texts_of(plan, "j")
+
+
+def test_somebody_else_may_move_from_one_gpu_to_another() -> None:
+    """A policy that has seen a foreign process on one GPU follows it to the next: other GPUs are free now."""
+    settings = PoolSettings()
+    policy = make_policy(settings)
+    for foreign, free in ((0, 1), (1, 0), (0, 1)):
+        readings = [GpuReading(f"node-a-gpu0{foreign}", NOW_S, foreign_memory_mib=9000)]
+        job = make_job("j", "new", 1)
+        snapshot = make_snapshot(make_node(gpus=2), waiting=[job], readings=readings, settings=settings)
+        plan = run_cycle(policy, FifoOrdering(), snapshot)
+        assert launched(plan)["j"].placement.gpu_uuids == (f"node-a-gpu0{free}",)
 
 
 @pytest.mark.parametrize(("total_mib", "starts"), [(64_000, True), (40_000, False), (None, False)])

@@ -158,6 +158,22 @@ def test_unmeasured_sets_are_tried_only_where_the_trial_can_be_undone(cycle: Cyc
     ) in texts_of(plan, "j")
 
 
+def test_sets_of_which_nothing_is_known_take_nobody(cycle: Cycle) -> None:
+    """Four were measured on V100 and nothing is known of five: the fifth waits, whatever the pool allows."""
+    residents = [
+        make_resident(make_job(f"r{family}", family, max_stretch=None), LeaseState.CONFIRMED, token=token)
+        for token, family in enumerate(("J1", "J2", "J3", "J4"))
+    ]
+    snapshot = make_snapshot(
+        hold_gpus(make_node(), *residents),
+        waiting=[make_job("j", "J1")],
+        settings=PoolSettings(max_residents=5),
+    )
+    assert "J1 + J1 + J2 + J3 + J4 together on V100: nothing is known of such sets" in texts_of(
+        cycle(snapshot), "j"
+    )
+
+
 def test_no_join_without_an_energy_gain_unless_the_author_insists(cycle: Cycle) -> None:
     """A set that draws as much as both alone is not joined; share=always waives that, not the limits."""
     solos = make_solo("A", power_w=60.0), make_solo("B", power_w=60.0)
@@ -173,7 +189,8 @@ def test_no_join_without_an_energy_gain_unless_the_author_insists(cycle: Cycle) 
         codes_of(cycle(make_snapshot(node, waiting=[strict], profiles=book)), "b")[0]
         == "interference_too_high"
     )
-    unknown = make_book(*solos, make_pair({"A": 1.05, "B": 1.05}, power_w=None))
+    silent = make_solo("A", power_w=None)
+    unknown = make_book(silent, solos[1], make_pair({"A": 1.05, "B": 1.05}, power_w=None))
     plan = cycle(make_snapshot(node, waiting=[make_job("b", "B", 1)], profiles=unknown))
     assert codes_of(plan, "b")[0] == "no_energy_gain"
 
