@@ -2,7 +2,7 @@
 
 Progress is linear between events: the rate of a job changes only when its set changes or its restart is over.
 A job on a node that wakes up starts when the node is up. A job that was stopped before makes no progress in
-its first 30 s, while its neighbours already count it as present.
+its first 30 s, while its co-residents already count it as present.
 """
 
 from __future__ import annotations

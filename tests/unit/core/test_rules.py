@@ -38,7 +38,7 @@ ORDERINGS = ("fifo", "priority", "sjf", "remaining_work", "edf", "las", "backfil
 
 def pool(ordering: str = "fifo", policy: str = "exclusive", *rules: str, **changes: object) -> PoolSettings:
     """A pool with these rules."""
-    return PoolSettings(ordering=ordering, policy=policy, rules=rules, **changes)  # type: ignore[arg-type]
+    return PoolSettings(ordering=ordering, policy=policy, rules=rules, **changes)  # type: ignore[arg-type]  # by name
 
 
 def stream(name: str, count: int, every_s: float, family: str = "short", **changes: object) -> list[Job]:

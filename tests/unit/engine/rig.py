@@ -67,7 +67,7 @@ class Rig:
             pools=lambda: self.pools,
             owner=owner,
             report_timeout_s=None,
-            **changes,  # type: ignore[arg-type]
+            **changes,  # type: ignore[arg-type]  # settings by name
         )
 
     def add(self, *jobs: Job) -> None:

@@ -104,7 +104,7 @@ def test_an_existing_executor_config_is_kept() -> None:
 @pytest.mark.parametrize("argument", ["gpu_memory", "host_memory"])
 def test_c39_memory_units_are_exact(argument: str, written: int | str, mib: int) -> None:
     """GB and GiB differ, a number is MiB, and the request shows MiB with the unit."""
-    config = gpu_request(**{argument: written})  # type: ignore[arg-type]
+    config = gpu_request(**{argument: written})  # type: ignore[arg-type]  # by name
     assert config["eaco"][argument] == f"{mib}MiB"
     assert getattr(parse(config), f"{argument}_mib") == mib
 
@@ -114,7 +114,7 @@ def test_c39_memory_units_are_exact(argument: str, written: int | str, mib: int)
 def test_c39_ambiguous_units_are_refused(argument: str, written: str) -> None:
     """What could mean two things is refused with the argument's name and what is allowed."""
     with pytest.raises(InvalidRequestError, match=rf"^{argument}: .*(units are|write)") as caught:
-        gpu_request(**{argument: written})  # type: ignore[arg-type]
+        gpu_request(**{argument: written})  # type: ignore[arg-type]  # by name
     assert caught.value.argument == argument
 
 
@@ -184,7 +184,7 @@ def test_c15_odd_requests_are_refused_when_the_dag_is_parsed(argument: str, valu
 def test_c15_a_fraction_is_refused_with_what_is_offered_instead() -> None:
     """``share=0.6`` says that fractions are not offered, and what is."""
     with pytest.raises(InvalidRequestError) as caught:
-        gpu_request(share=0.6)  # type: ignore[arg-type]
+        gpu_request(share=0.6)  # type: ignore[arg-type]  # the wrong type is the case
     assert "a share of a GPU by fraction is not offered; share is auto, never or always" in str(caught.value)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_eaco.simulator.readers import READERS, read_trace
-from airflow_provider_eaco.simulator.trace import TraceError, TraceJob, trace_text, write_trace
+from airflow_provider_eaco.simulator.trace import Trace, TraceError, TraceJob, trace_text, write_trace
 from tests.unit.simulator.benchmark_data import ROOT, benchmark_data
 
 TRACES = ROOT / "tests" / "data" / "traces"
@@ -18,7 +18,7 @@ HEADER = "job_id,family,gpus,submit_s,work_s,stretch_limit,priority\n"
 PHILLY_HOUR = "2017-10-07 01:00:00"
 
 
-def read_text(tmp_path: Path, text: str, trace_format: str = "auto", name: str = "trace.csv") -> object:
+def read_text(tmp_path: Path, text: str, trace_format: str = "auto", name: str = "trace.csv") -> Trace:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8", newline="")
     return read_trace(path, trace_format)
@@ -292,7 +292,7 @@ def test_an_unknown_format(tmp_path: Path) -> None:
 def test_windows_files_are_read(tmp_path: Path) -> None:
     """A byte order mark and CR LF change nothing."""
     text = "\ufeff" + (TRACES / "eaco.csv").read_text().replace("\n", "\r\n")
-    assert read_text(tmp_path, text).jobs == read_trace(TRACES / "eaco.csv").jobs  # type: ignore[attr-defined]
+    assert read_text(tmp_path, text).jobs == read_trace(TRACES / "eaco.csv").jobs
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

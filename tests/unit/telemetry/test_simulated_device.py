@@ -66,7 +66,7 @@ def test_a_pair_goes_at_the_pace_of_the_set_and_the_survivor_alone(state: Path, 
     assert times["a"] == [pytest.approx(720), pytest.approx(600), pytest.approx(600)]
 
 
-def test_a_task_that_never_reports_cannot_freeze_its_neighbour(state: Path, clock: ManualClock) -> None:
+def test_a_task_that_never_reports_cannot_freeze_its_co_residents(state: Path, clock: ManualClock) -> None:
     """A resident holds the clock for at most the hold limit; then the others go on."""
     make_cluster(state, clock).occupy([SLOW, FAST])
     begun_s = clock.now_s()
