@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason
 from airflow_provider_eaco.core.model.job import GpuRequest
-from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.provider import task_instances
 from airflow_provider_eaco.provider.adoption import adoption_of
 from airflow_provider_eaco.provider.audit import ReasonLog
@@ -26,6 +25,8 @@ from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 if TYPE_CHECKING:
     from airflow.executors.base_executor import BaseExecutor
     from sqlalchemy.orm import Session
+
+    from airflow_provider_eaco.dispatch.local import LocalDispatcher
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.profile import ProfileBook
@@ -13,8 +14,10 @@ from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
 from airflow_provider_eaco.provider.explain import Event, Explanation, Place, StandingDecision, explain
 from airflow_provider_eaco.provider.shown import UNKNOWN, shown_energy
 from airflow_provider_eaco.provider.wiring import open_store, present_pools
-from airflow_provider_eaco.store.energy import JobEnergy
-from airflow_provider_eaco.store.read_model import JobStory, QueueEntry
+
+if TYPE_CHECKING:
+    from airflow_provider_eaco.store.energy import JobEnergy
+    from airflow_provider_eaco.store.read_model import JobStory, QueueEntry
 
 _METHODS = {
     EnergyMethod.COUNTER: "from the device's counter",
