@@ -111,6 +111,15 @@ class EacoExecutor(BaseExecutor):
         waiting.sort(key=lambda item: -item[1].ti.priority_weight)
         return [*chosen, *waiting][: lanes.plain.room]
 
+    def trigger_connection_tests(self) -> None:
+        """Start queued connection tests as far as ``[core] parallelism`` has room; the others stay queued.
+
+        Airflow bounds them by ``slots_available``, which is our hold window: that says nothing of processes.
+        """
+        tests = list(self.queued_connection_tests.values())[: self._need_lanes().plain.room]
+        if tests:
+            self._process_workloads(tests)
+
     def _process_workloads(self, workload_items: Sequence[Any]) -> None:
         for workload in workload_items:
             self._fenced("start", partial(self._start_plain, workload))
@@ -193,6 +202,11 @@ class EacoExecutor(BaseExecutor):
         self.tell(key, EVENT_REJECT, text)
         self.fail(key, text)
 
+    def fail_unstarted(self, key: Any, text: str) -> None:
+        # First out of the queue: what was reported as failed must not run at a later heartbeat.
+        self._drop_unheld(key)
+        self.fail(key, text)
+
     def tell(self, key: Any, event: str, text: str) -> None:
         self.log_task_event(event=event, extra=text, ti_key=key)
         # 3.3.2 saves these from a generator, and SQLAlchemy holds objects by weak references only: a row
@@ -234,8 +248,11 @@ class EacoExecutor(BaseExecutor):
     def _start_plain(self, workload: Any) -> None:
         if self._need_lanes().plain.start(workload):
             task_queue(self).pop(workload.key, None)
-            self.queued_callbacks.pop(workload.key, None)
-            self.queued_connection_tests.pop(workload.key, None)
+            self._drop_unheld(workload.key)
+
+    def _drop_unheld(self, key: Any) -> None:
+        self.queued_callbacks.pop(key, None)
+        self.queued_connection_tests.pop(key, None)
 
     def _fail_unreadable(self) -> None:
         for key in list(self._unreadable):

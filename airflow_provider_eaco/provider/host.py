@@ -30,5 +30,8 @@ class ExecutorHost(Protocol):
     def fail_queued(self, workload: Any, text: str) -> None:
         """Fail a task that was not started, with the reason in its log and in the audit log."""
 
+    def fail_unstarted(self, key: Any, text: str) -> None:
+        """Fail a callback or connection test that was not started, and take it out of its queue."""
+
     def tell(self, key: Any, event: str, text: str) -> None:
         """Write one line to Airflow's audit log, which its UI shows beside the task."""

@@ -61,7 +61,7 @@ class PlainLane:
             reference = self._dispatcher.start(self._order(workload, job_id, is_task))
         except (LaunchError, OSError) as error:
             log.warning("A workload could not be started: job_id=%s error=%s", job_id, error)
-            self._fail(workload, is_task, f"the task's process could not be started: {error}")
+            self._fail(workload, is_task, error)
             return False
         self.groups.add(RunningGroup(workload.key, job_id, reference, NO_LEASE, is_task=is_task))
         self._host.note_running(workload.key, reference)
@@ -96,11 +96,11 @@ class PlainLane:
         current = self._host.renew_token(workload) if is_task else workload
         return LaunchOrder(job_id, NO_LEASE, ENTRY_POINT, current.model_dump_json(), environment)
 
-    def _fail(self, workload: Any, is_task: bool, text: str) -> None:
+    def _fail(self, workload: Any, is_task: bool, error: Exception) -> None:
         if is_task:
-            self._host.fail_queued(workload, text)
+            self._host.fail_queued(workload, f"the task's process could not be started: {error}")
         else:
-            self._host.note_ended(workload.key, Event.FAILURE, text)
+            self._host.fail_unstarted(workload.key, f"its process could not be started: {error}")
 
 
 def job_id_of(workload: Any) -> str:

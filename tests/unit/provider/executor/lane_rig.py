@@ -95,6 +95,9 @@ class FakeHost:
         self.tasks.pop(workload.key, None)
         self.failed.append((workload.ti.task_id, text))
 
+    def fail_unstarted(self, key: Any, text: str) -> None:
+        self.failed.append((key.id, text))
+
     def tell(self, key: Any, event: str, text: str) -> None:
         self.told.append((key.task_id, event, text))
 

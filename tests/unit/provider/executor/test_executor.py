@@ -1,8 +1,11 @@
 """EacoExecutor as Airflow's scheduler sees it: whatever breaks in it, stays in it."""
 
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
+from airflow.models.callback import CallbackKey
+from airflow.models.connection_test import ConnectionTestKey
 from airflow.models.taskinstancekey import TaskInstanceKey
 
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Reason, Verdict, hold
@@ -10,8 +13,9 @@ from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.provider.audit import LINES_PER_HEARTBEAT, ReasonLog, text_of
 from airflow_provider_eaco.provider.executor import EacoExecutor
+from airflow_provider_eaco.provider.plain_lane import PlainLane
 from airflow_provider_eaco.provider.running import Event
-from tests.unit.provider.executor.lane_rig import FakeHost
+from tests.unit.provider.executor.lane_rig import FakeDispatcher, FakeHost
 
 
 def make_task(task_id="task", config=None):
@@ -178,6 +182,71 @@ def test_an_admission_is_told_with_its_place_and_company(gpus, others, line):
         Verdict.ADMIT, placement=place, co_residents=others, choice="the busiest" if others else ""
     )
     assert text_of(decision) == line
+
+
+QUEUES = {
+    "callback": (CallbackKey, "queued_callbacks"),
+    "test": (ConnectionTestKey, "queued_connection_tests"),
+}
+
+
+@pytest.fixture
+def started_executor():
+    """An executor with the real plain lane of two places, over processes that the test ends."""
+    made = EacoExecutor(parallelism=2)
+    made._lanes = FakeLanes()
+    dispatcher = FakeDispatcher()
+    lane = made._lanes.plain = PlainLane(made, dispatcher, 2, 10.0)
+    made._lanes.finish_plain = lambda: lane.finish(lane.groups.ended(), {})
+    return made, dispatcher
+
+
+def queue_unheld(executor, kind, count):
+    """Queue callbacks or connection tests; return their keys, in order."""
+    make_key, queue = QUEUES[kind]
+    keys = [make_key(id=str(UUID(int=number))) for number in range(count)]
+    for key in keys:
+        getattr(executor, queue)[key] = SimpleNamespace(key=key, model_dump_json=lambda: "{}")
+    return keys
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_what_is_no_task_fails_once_if_its_process_cannot_be_started(started_executor, kind):
+    """It is reported with the cause and queued no more: a later heartbeat neither reports nor runs it."""
+    executor, dispatcher = started_executor
+    [key] = queue_unheld(executor, kind, 1)
+    dispatcher.refuse = "no file handle left"
+    executor.heartbeat()
+    state, info = executor.get_event_buffer()[key]
+    assert (state, info) == ("failed", "its process could not be started: no file handle left")
+    dispatcher.refuse = None
+    executor.heartbeat()
+    assert dispatcher.orders == []
+    assert not executor.event_buffer
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_what_is_no_task_takes_the_room_of_parallelism_and_not_more(started_executor, kind):
+    """Of ten two run, eight stay queued; each that ends makes room for the next."""
+    executor, dispatcher = started_executor
+    keys = queue_unheld(executor, kind, 10)
+    executor.heartbeat()
+    executor.heartbeat()
+    assert [order.job_id for order in dispatcher.orders] == [key.id for key in keys[:2]]
+    assert list(getattr(executor, QUEUES[kind][1])) == keys[2:]
+    dispatcher.end(keys[0].id)
+    executor.heartbeat()
+    assert [order.job_id for order in dispatcher.orders] == [key.id for key in keys[:3]]
+
+
+def test_a_full_hold_window_keeps_no_connection_test_waiting(started_executor, monkeypatch):
+    """Held GPU tasks fill the window; a connection test has its process all the same."""
+    executor, dispatcher = started_executor
+    monkeypatch.setattr(EacoExecutor, "_window", 1)
+    queue_unheld(executor, "test", 1)
+    assert executor.slots_available == 0
+    executor.heartbeat()
+    assert len(dispatcher.orders) == 1
 
 
 def waiting(free):
