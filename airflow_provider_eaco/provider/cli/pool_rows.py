@@ -90,7 +90,7 @@ def _pool_row(numbers: PoolNumbers, settings: PoolSettings) -> PoolRow:
     return PoolRow(
         pool=numbers.pool,
         mode=str(settings.mode.value),
-        policy=settings.policy if settings.mode is PoolMode.SHARE else PoolMode.EXCLUSIVE.value,
+        policy=_policy_name(settings),
         ordering=settings.ordering,
         nodes=str(numbers.nodes),
         gpus=str(numbers.gpus),
@@ -100,6 +100,11 @@ def _pool_row(numbers: PoolNumbers, settings: PoolSettings) -> PoolRow:
         on_hold=str(numbers.on_hold),
         running=str(numbers.leased + numbers.running),
     )
+
+
+def _policy_name(settings: PoolSettings) -> str:
+    """Return the policy that decides for the pool: in ``observe`` the configured one, as in ``share``."""
+    return PoolMode.EXCLUSIVE.value if settings.mode is PoolMode.EXCLUSIVE else settings.policy
 
 
 def airflow_pool_rows(view: LedgerView, states: Sequence[PoolState]) -> list[AirflowPoolRow]:

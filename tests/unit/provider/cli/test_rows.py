@@ -98,6 +98,21 @@ def test_a_job_whose_pool_is_not_looked_up_yet_is_counted() -> None:
     assert row.note.startswith("just queued")
 
 
+@pytest.mark.parametrize(
+    ("mode", "policy"),
+    [
+        (PoolMode.OFF, "eaco"),
+        (PoolMode.OBSERVE, "eaco"),
+        (PoolMode.EXCLUSIVE, "exclusive"),
+        (PoolMode.SHARE, "eaco"),
+    ],
+)
+def test_a_gpu_pool_shows_the_policy_that_decides(mode: PoolMode, policy: str) -> None:
+    """Only mode ``exclusive`` puts its own policy in place of the configured one."""
+    (row,) = pool_rows(view(WAITING), [PoolState(replace(POOL, mode=mode, policy="eaco"), {})])
+    assert (row.mode, row.policy) == (mode.value, policy)
+
+
 def test_a_gpu_pool_counts_its_jobs_and_gpus() -> None:
     """The numbers of a pool add up: those who hold GPUs, those who wait, and GPUs that several hold."""
     stored = view(
