@@ -9,9 +9,9 @@ from enum import StrEnum
 class PoolMode(StrEnum):
     """How far the provider acts for a pool.
 
-    ``OFF``: tasks pass through untouched. ``OBSERVE``: they pass through, are metered, and what would have
-    been decided is recorded. ``EXCLUSIVE``: GPUs are granted, never shared. ``SHARE``: the pool's policy
-    decides.
+    ``OFF``: tasks pass through untouched. ``OBSERVE``: they run as before, and what would have been decided
+    is recorded; metering them comes with real telemetry. ``EXCLUSIVE``: GPUs are granted, never shared.
+    ``SHARE``: the pool's policy decides.
     """
 
     OFF = "off"
