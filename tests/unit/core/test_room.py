@@ -10,6 +10,7 @@ from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.profile import CoallocationProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import NodeState
 from airflow_provider_eaco.core.policy.ordering import FifoOrdering
 from airflow_provider_eaco.core.policy.registry import make_policy
@@ -28,6 +29,15 @@ from tests.unit.core.conftest import Cycle
 from tests.unit.core.plans import codes_of, launched, texts_of
 
 
+def _confirm(node: NodeState) -> NodeState:
+    """Return the node with every trial on it confirmed."""
+    sets = tuple(
+        replace(held, residents=tuple(replace(each, state=LeaseState.CONFIRMED) for each in held.residents))
+        for held in node.sets
+    )
+    return replace(node, sets=sets)
+
+
 def _fill_one_gpu(cycle: Cycle, memory_mib: int, peak_mib: int, jobs: int) -> tuple[int, str]:
     """Let jobs come one cycle after another, each trial confirmed; return how many share, and why no more."""
     solo = make_solo("A", memory_peak_mib=None, utilisation_pct=0.5, power_w=12.0, checkpoints=True)
@@ -41,9 +51,7 @@ def _fill_one_gpu(cycle: Cycle, memory_mib: int, peak_mib: int, jobs: int) -> tu
             text = texts_of(plan, job.job_id)
             break
         node = snapshot.with_launch(job, launched(plan)[job.job_id].placement).nodes["node-a"]
-        held = node.sets[0]
-        confirmed = tuple(replace(resident, state=LeaseState.CONFIRMED) for resident in held.residents)
-        node = replace(node, sets=(replace(held, residents=confirmed),))
+        node = _confirm(node)
     return len(node.sets[0].residents), text
 
 
@@ -59,6 +67,40 @@ def test_c35_simultaneous_starts_count_declared_peaks(cycle: Cycle) -> None:
     count, text = _fill_one_gpu(cycle, 80 * 1024, 20 * 1024, 10)
     assert count == 3
     assert "needs 20992 MiB per GPU with margin, the best candidate has 20480 of 81920 MiB" in text
+
+
+def _measured_together(count: int) -> CoallocationProfile:
+    return CoallocationProfile(family_set(["A"] * count), "T4", 1, {"A": 1.0}, 12.5, 2.0, samples=3)
+
+
+@pytest.mark.parametrize(
+    "together", [[], [_measured_together(count) for count in (2, 3, 4)]], ids=["estimated", "measured"]
+)
+def test_c35_ten_that_wait_at_once_start_only_as_far_as_their_peaks_fit(
+    cycle: Cycle, together: list[CoallocationProfile]
+) -> None:
+    """Ten of 20 GiB wait in one snapshot, and the meter shows an empty card: no cycle, nor all of them
+    together, starts a fourth on 80 GiB, also where four were measured to do well together.
+    """
+    solo = make_solo("A", memory_peak_mib=20 * 1024, utilisation_pct=0.5, power_w=12.0, checkpoints=True)
+    settings = PoolSettings(max_residents=99)
+    node = make_node(gpus=1, model="T4", memory_mib=80 * 1024)
+    jobs = [make_job(f"j{n}", "A", 1, gpu_memory_mib=20 * 1024, max_stretch=None) for n in range(10)]
+    started: list[str] = []
+    for _ in jobs:
+        waiting = [job for job in jobs if job.job_id not in started]
+        nothing_yet = [GpuReading("node-a-gpu00", NOW_S, memory_used_mib=0, utilisation_pct=0.0)]
+        book = make_book(solo, *together)
+        snapshot = make_snapshot(
+            node, waiting=waiting, settings=settings, profiles=book, readings=nothing_yet
+        )
+        for job_id, launch in launched(cycle(snapshot)).items():
+            started.append(job_id)
+            job = next(each for each in waiting if each.job_id == job_id)
+            snapshot = snapshot.with_launch(job, launch.placement)
+        assert len(started) <= 3
+        node = _confirm(snapshot.nodes["node-a"])
+    assert started == ["j0", "j1", "j2"]
 
 
 def test_memory_in_use_counts_where_it_is_more_than_declared(cycle: Cycle) -> None:
