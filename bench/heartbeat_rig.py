@@ -181,16 +181,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         for _ in range(3):  # what only the first beats do is not the steady state
             executor.heartbeat()
         clock = StepClock(lanes)
-        beats, cpu, statements = [], [], []
-        profiler = cProfile.Profile() if arguments.profile else None
-        for _ in range(arguments.beats):
-            time.sleep(arguments.pause)
-            before, cpu_before = clock.count, time.process_time()
-            beats.append(_seconds_of(executor.heartbeat, profiler))
-            cpu.append(time.process_time() - cpu_before)
-            statements.append(clock.count - before)
-        if profiler is not None:
-            profiler.dump_stats(arguments.profile)
+        steady = _steady(executor, clock, arguments)
         _check(executor, store, arguments)
     finally:
         for dispatcher, reference in residents:
@@ -200,12 +191,29 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "first_s": first,
         "first_steps_s": {name: sum(seconds) for name, seconds in first_clock.seconds.items()},
-        "beats_s": beats,
-        "cpu_s": cpu,
-        "statements": statements,
+        **steady,
         "steps_s": dict(clock.seconds),
         "step_statements": dict(clock.statements),
     }
+
+
+def _steady(
+    executor: EacoExecutor, clock: StepClock, arguments: argparse.Namespace
+) -> dict[str, list[float]]:
+    """Return wall and CPU seconds and the statements of each beat of the steady state."""
+    beats_s: list[float] = []
+    cpu_s: list[float] = []
+    statements: list[float] = []
+    profiler = cProfile.Profile() if arguments.profile else None
+    for _ in range(arguments.beats):
+        time.sleep(arguments.pause)
+        before, cpu_before_s = clock.count, time.process_time()
+        beats_s.append(_seconds_of(executor.heartbeat, profiler))
+        cpu_s.append(time.process_time() - cpu_before_s)
+        statements.append(clock.count - before)
+    if profiler is not None:
+        profiler.dump_stats(arguments.profile)
+    return {"beats_s": beats_s, "cpu_s": cpu_s, "statements": statements}
 
 
 def _seconds_of(call: Callable[[], object], profiler: cProfile.Profile | None = None) -> float:

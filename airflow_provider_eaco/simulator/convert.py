@@ -50,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="format of FILE; gavel, zeus, eaco-profiles give profiles, the others a trace (default: auto)",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="what to write")
-    traces = parser.add_argument_group("traces")
+    _add_trace_arguments(parser.add_argument_group("traces"))
+    _add_history_arguments(parser.add_argument_group("--airflow"))
+    _add_profile_arguments(parser.add_argument_group("profiles"))
+
+
+def _add_trace_arguments(traces: argparse._ArgumentGroup) -> None:
     traces.add_argument("--families", metavar="A,B,...", help="draw the family of every job from these")
     traces.add_argument(
         "--stretch-limits", metavar="A,B,...", help=f"draw the limit of every job from these ({NO_LIMIT}: no)"
@@ -58,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     traces.add_argument("--seed", type=int, default=1, help="seed of the draws (default: %(default)s)")
     traces.add_argument("--first", type=int, metavar="N", help="take only the first N jobs")
     traces.add_argument("--max-gpus", type=int, metavar="N", help="leave out jobs of more GPUs")
-    history = parser.add_argument_group("--airflow")
+
+
+def _add_history_arguments(history: argparse._ArgumentGroup) -> None:
     history.add_argument(
         "--pool", action="append", help="only tasks of this pool; may be given several times"
     )
@@ -69,7 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     history.add_argument(
         "--gpus-per-slot", type=int, default=1, help="GPUs for each pool slot of a task (default: 1)"
     )
-    profiles = parser.add_argument_group("profiles")
+
+
+def _add_profile_arguments(profiles: argparse._ArgumentGroup) -> None:
     profiles.add_argument("--gpu-model", help="GPU model, as `airflow eaco nodes` shows it")
     profiles.add_argument(
         "--table", default="motivation", help="table of the Gavel CSV (default: %(default)s)"

@@ -16,7 +16,7 @@ from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.gpu import Gpu, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress, Share
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
-from airflow_provider_eaco.core.model.profile import family_set
+from airflow_provider_eaco.core.model.profile import ProfileBook, family_set
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, Observation, PoolState
 from airflow_provider_eaco.core.ports import LedgerView, RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
@@ -50,31 +50,15 @@ class Simulation:
         self.recording = Recording()
         self.clock = VirtualClock()
         self.ledger = MemoryLedger(self.clock)
-        settings, truth = scenario.settings, scenario.truth
+        settings = scenario.settings
         self._told_s = told_work_s(scenario)
-        self.profiles = MemoryProfileStore(
-            believed_book(
-                truth,
-                scenario.belief,
-                gpu_counts={job.gpus for job in scenario.jobs},
-                max_residents=settings.max_residents,
-                error=scenario.belief_error,
-                draws=scenario.draws,
-            )
-        )
-        self.cluster = VirtualCluster(
-            truth,
-            scenario.node_names,
-            scenario.gpus_per_node,
-            scenario.sleep,
-            self.recording,
-            epochs=scenario.shares,
-        )
+        self.profiles = MemoryProfileStore(_beliefs_of(scenario))
+        self.cluster = _cluster_of(scenario, self.recording)
         self._index_of: dict[str, int] = {}
         self._nodes = {name: self._node(name) for name in scenario.node_names}
         self.ledger.save_nodes(tuple(self._nodes.values()))
         self._decisions = DecisionRecorder(
-            self.recording, self.profiles.book, self._left_s, self._index_of, truth.gpu_model
+            self.recording, self.profiles.book, self._left_s, self._index_of, scenario.truth.gpu_model
         )
         pool = PoolState(settings, {settings.name: AirflowPool(None)})
         self._loop = AdmissionLoop(
@@ -321,3 +305,25 @@ class _Reporters:
 
     def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None:
         self._ledger.save_progress(job_id, progress, observation)
+
+
+def _beliefs_of(scenario: Scenario) -> ProfileBook:
+    return believed_book(
+        scenario.truth,
+        scenario.belief,
+        gpu_counts={job.gpus for job in scenario.jobs},
+        max_residents=scenario.settings.max_residents,
+        error=scenario.belief_error,
+        draws=scenario.draws,
+    )
+
+
+def _cluster_of(scenario: Scenario, recording: Recording) -> VirtualCluster:
+    return VirtualCluster(
+        scenario.truth,
+        scenario.node_names,
+        scenario.gpus_per_node,
+        scenario.sleep,
+        recording,
+        epochs=scenario.shares,
+    )

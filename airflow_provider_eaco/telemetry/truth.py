@@ -32,6 +32,16 @@ UNKNOWN_UNIT_S = 600.0
 UNKNOWN_UTILISATION_PCT = 40.0
 
 _SETTING = "[eaco] simulated_truth"
+_COLUMNS = (
+    "families",
+    "gpu_model",
+    "gpu_count",
+    "unit_s",
+    "slowdowns",
+    "power_w",
+    "utilisation_pct",
+    "memory_mib",
+)
 _MEASURED_MODEL = "V100"
 _SLOWDOWN_OF_SIZE = {1: 1.0, 2: 1.035, 3: 1.083, 4: 1.245}
 
@@ -168,19 +178,9 @@ def parse_truth(rows: Iterable[Mapping[str, Any]]) -> tuple[TruthRow, ...]:
 
 
 def _parse_row(number: int, row: Mapping[str, Any]) -> TruthRow:
-    allowed = (
-        "families",
-        "gpu_model",
-        "gpu_count",
-        "unit_s",
-        "slowdowns",
-        "power_w",
-        "utilisation_pct",
-        "memory_mib",
-    )
-    unknown = sorted(set(row) - set(allowed))
+    unknown = sorted(set(row) - set(_COLUMNS))
     if unknown:
-        raise _error(number, f"unknown {', '.join(unknown)}; allowed are {', '.join(allowed)}")
+        raise _error(number, f"unknown {', '.join(unknown)}; allowed are {', '.join(_COLUMNS)}")
     names = row.get("families")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise _error(number, f"families is {names!r}, must be a list of names")

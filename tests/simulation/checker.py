@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tests.simulation.files import DecisionRow, JobRow, NodeRow, RunFiles, ScheduleRow
 
@@ -273,25 +274,15 @@ def _starts(rows: Sequence[ScheduleRow]) -> Iterator[ScheduleRow]:
 
 def _summary(files: RunFiles) -> Iterator[str]:
     """The summary's figures follow from the files."""
-    summary = files.summary
-    energy: dict[str, float] = defaultdict(float)
-    for row in files.nodes:
-        energy[row.state] += row.power_w * (row.end_s - row.start_s)
-    energy["total"] = sum(energy.values())
-    spans = {
-        job_id: (rows[0].start_s, max(row.end_s for row in rows)) for job_id, rows in files.by_job.items()
-    }
-    runs = {job_id: end_s - start_s for job_id, (start_s, end_s) in spans.items()}
-    stretches = [run_s / files.jobs[job_id].work_s for job_id, run_s in runs.items()]
-    waits = [start_s - files.jobs[job_id].submit_s for job_id, (start_s, _) in spans.items()]
-    ends = [end_s - files.jobs[job_id].submit_s for job_id, (_, end_s) in spans.items()]
-    missed = [
-        job_id
-        for job_id, run_s in runs.items()
-        if (limit := files.jobs[job_id].stretch_limit) is not None
-        and run_s > limit * files.jobs[job_id].work_s + 1e-3
-    ]
-    told = {
+    told = _told(files.summary)
+    for name, value in _true(files).items():
+        if not math.isclose(told[name], value, rel_tol=1e-6, abs_tol=1e-6):
+            yield f"summary: {name} is {told[name]}, the files say {value}"
+
+
+def _told(summary: Mapping[str, Any]) -> dict[str, float]:
+    """What the summary says, by dotted name."""
+    return {
         **{f"energy_j.{state}": summary["energy_j"][state] for state in ("total", *_STATES)},
         "stretch.mean": summary["stretch"]["mean"],
         "stretch.unweighted": summary["stretch"]["unweighted"],
@@ -302,21 +293,42 @@ def _summary(files: RunFiles) -> Iterator[str]:
         "limit_misses": summary["limit_misses"],
         "allocated_utilisation": summary["allocated_utilisation"],
     }
-    capacity_s = summary["nodes"] * summary["gpus_per_node"] * files.end_s
-    true = {
-        **{f"energy_j.{state}": energy[state] for state in ("total", *_STATES)},
-        "stretch.mean": sum(runs.values()) / sum(files.jobs[job_id].work_s for job_id in runs),
+
+
+def _true(files: RunFiles) -> dict[str, float]:
+    """The same figures from the other files."""
+    energy_j = _energy_by_state(files.nodes)
+    starts_s = {job_id: rows[0].start_s for job_id, rows in files.by_job.items()}
+    ends_s = {job_id: max(row.end_s for row in rows) for job_id, rows in files.by_job.items()}
+    runs_s = {job_id: ends_s[job_id] - start_s for job_id, start_s in starts_s.items()}
+    ran = [files.jobs[job_id] for job_id in runs_s]
+    stretches = [runs_s[job.job_id] / job.work_s for job in ran]
+    waits_s = [starts_s[job.job_id] - job.submit_s for job in ran]
+    completions_s = [ends_s[job.job_id] - job.submit_s for job in ran]
+    capacity_s = files.summary["nodes"] * files.summary["gpus_per_node"] * files.end_s
+    return {
+        **{f"energy_j.{state}": energy_j[state] for state in ("total", *_STATES)},
+        "stretch.mean": sum(runs_s.values()) / sum(job.work_s for job in ran),
         "stretch.unweighted": sum(stretches) / len(stretches),
         "stretch.max": max(stretches),
-        "wait_s.mean": sum(waits) / len(waits),
-        "jct_s.mean": sum(ends) / len(ends),
+        "wait_s.mean": sum(waits_s) / len(waits_s),
+        "jct_s.mean": sum(completions_s) / len(completions_s),
         "makespan_s": files.end_s,
-        "limit_misses": len(missed),
+        "limit_misses": sum(_missed(job, runs_s[job.job_id]) for job in ran),
         "allocated_utilisation": _allocated_gpu_s(files) / capacity_s,
     }
-    for name, value in true.items():
-        if not math.isclose(told[name], value, rel_tol=1e-6, abs_tol=1e-6):
-            yield f"summary: {name} is {told[name]}, the files say {value}"
+
+
+def _energy_by_state(rows: Sequence[NodeRow]) -> Mapping[str, float]:
+    energy_j: dict[str, float] = defaultdict(float)
+    for row in rows:
+        energy_j[row.state] += row.power_w * (row.end_s - row.start_s)
+    energy_j["total"] = sum(energy_j.values())
+    return energy_j
+
+
+def _missed(job: JobRow, run_s: float) -> bool:
+    return job.stretch_limit is not None and run_s > job.stretch_limit * job.work_s + 1e-3
 
 
 _STATES = ("active", "idle", "waking", "asleep")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,46 +63,10 @@ class RunFiles:
     """The files of one run, read as they stand."""
 
     def __init__(self, folder: Path) -> None:
-        self.jobs = {
-            row["job_id"]: JobRow(
-                row["job_id"],
-                row["family"],
-                int(row["gpus"]),
-                float(row["submit_s"]),
-                float(row["work_s"]),
-                float(row["stretch_limit"]) if row["stretch_limit"] else None,
-            )
-            for row in _rows(folder / "jobs.csv")
-        }
-        self.schedule = [
-            ScheduleRow(
-                row["job_id"],
-                float(row["start_s"]),
-                float(row["end_s"]),
-                row["node"],
-                _numbers(row["gpus"]),
-                tuple(row["residents"].split(";")),
-                float(row["rate"]),
-            )
-            for row in _rows(folder / "schedule.csv")
-        ]
-        self.nodes = [
-            NodeRow(
-                row["node"], float(row["start_s"]), float(row["end_s"]), row["state"], float(row["power_w"])
-            )
-            for row in _rows(folder / "nodes.csv")
-        ]
-        self.decisions = [
-            DecisionRow(
-                float(row["time_s"]),
-                row["job_id"],
-                row["verdict"],
-                row["reason"],
-                row["node"],
-                _numbers(row["gpus"]),
-            )
-            for row in _rows(folder / "decisions.csv")
-        ]
+        self.jobs = {row["job_id"]: _job(row) for row in _rows(folder / "jobs.csv")}
+        self.schedule = [_schedule_row(row) for row in _rows(folder / "schedule.csv")]
+        self.nodes = [_node_row(row) for row in _rows(folder / "nodes.csv")]
+        self.decisions = [_decision(row) for row in _rows(folder / "decisions.csv")]
         self.summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
         self.by_job: dict[str, list[ScheduleRow]] = defaultdict(list)
         self.by_node: dict[str, list[ScheduleRow]] = defaultdict(list)
@@ -119,3 +83,43 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(";")) if text else ()
+
+
+def _job(row: Mapping[str, str]) -> JobRow:
+    return JobRow(
+        row["job_id"],
+        row["family"],
+        int(row["gpus"]),
+        float(row["submit_s"]),
+        float(row["work_s"]),
+        float(row["stretch_limit"]) if row["stretch_limit"] else None,
+    )
+
+
+def _schedule_row(row: Mapping[str, str]) -> ScheduleRow:
+    return ScheduleRow(
+        row["job_id"],
+        float(row["start_s"]),
+        float(row["end_s"]),
+        row["node"],
+        _numbers(row["gpus"]),
+        tuple(row["residents"].split(";")),
+        float(row["rate"]),
+    )
+
+
+def _node_row(row: Mapping[str, str]) -> NodeRow:
+    return NodeRow(
+        row["node"], float(row["start_s"]), float(row["end_s"]), row["state"], float(row["power_w"])
+    )
+
+
+def _decision(row: Mapping[str, str]) -> DecisionRow:
+    return DecisionRow(
+        float(row["time_s"]),
+        row["job_id"],
+        row["verdict"],
+        row["reason"],
+        row["node"],
+        _numbers(row["gpus"]),
+    )

@@ -131,13 +131,7 @@ def rows_of(
             seen = True
             last = reader.line_num >= last_line
             row = Row(source, reader.line_num, dict(zip(header, map(str.strip, cells), strict=False)))
-            if len(cells) != len(header):
-                hint = " (the file ends here: was it cut?)" if last else ""
-                problem = f"{len(cells)} cells; expected {len(header)}, one per column of line 1{hint}"
-                raise TraceError(source, problem, row.place, header[min(len(cells), len(header)) - 1])
-            if cut and last:
-                problem = "the file ends inside this line; expected a line break after its last cell"
-                raise TraceError(source, f"{problem} (was it cut?)", row.place, header[-1])
+            _check_whole(row, header, len(cells), last=last, cut=cut)
             yield row
     except csv.Error as error:
         raise TraceError(source, f"not CSV: {error}; was it cut?", f"line {reader.line_num}") from error
@@ -158,6 +152,16 @@ def _check_header(
         if allowed is not None and name not in required and name not in allowed:
             expected = ", ".join([*required, *allowed])
             raise TraceError(source, f"unknown; expected {expected}", "line 1", repr(name))
+
+
+def _check_whole(row: Row, header: Sequence[str], cells: int, *, last: bool, cut: bool) -> None:
+    if cells != len(header):
+        hint = " (the file ends here: was it cut?)" if last else ""
+        problem = f"{cells} cells; expected {len(header)}, one per column of line 1{hint}"
+        raise TraceError(row.source, problem, row.place, header[min(cells, len(header)) - 1])
+    if cut and last:
+        problem = "the file ends inside this line; expected a line break after its last cell"
+        raise TraceError(row.source, f"{problem} (was it cut?)", row.place, header[-1])
 
 
 class Ids:

@@ -94,14 +94,7 @@ def pareto_chart(runs: Sequence[RunResult], reference_j: float) -> Drawing:
     values += [100 * run.energy_j["active"] / reference_j for run in runs]
     across = Axis(1.0, most, left, right)
     down = Axis(max(0.0, min(values) - 6), max(values) + 8, bottom, top)
-    drawing.add(
-        Dot(left + 6, 17, 6, "soft", hollow=True),
-        Text(left + 20, 21, "all energy of a run"),
-        Dot(left + 176, 17, 4.5, "soft"),
-        Text(left + 188, 21, "while jobs run"),
-        Line([(left + 300, 17), (left + 322, 17)], "bound", 2),
-        Text(left + 330, 21, "bound: least energy at that stretch (linear program)"),
-    )
+    _pareto_legend(drawing, left)
     for tick in round_ticks(down.low, down.high):
         y = down.at(tick)
         drawing.add(
@@ -120,6 +113,17 @@ def pareto_chart(runs: Sequence[RunResult], reference_j: float) -> Drawing:
         drawing.add(Line(points, "bound", 2))
     _runs_on_curve(drawing, runs, reference_j, across, down)
     return drawing
+
+
+def _pareto_legend(drawing: Drawing, left: float) -> None:
+    drawing.add(
+        Dot(left + 6, 17, 6, "soft", hollow=True),
+        Text(left + 20, 21, "all energy of a run"),
+        Dot(left + 176, 17, 4.5, "soft"),
+        Text(left + 188, 21, "while jobs run"),
+        Line([(left + 300, 17), (left + 322, 17)], "bound", 2),
+        Text(left + 330, 21, "bound: least energy at that stretch (linear program)"),
+    )
 
 
 def _runs_on_curve(

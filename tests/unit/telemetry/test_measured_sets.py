@@ -95,7 +95,6 @@ def train(state: Path, families: list[str]) -> Run:
         return process
 
     SideBySide(clock).run(*(job(family) for family in families))
-    accounts = [cluster.account(f"job-{family}", token) for token, family in enumerate(families, 1)]
     history = cluster.history()
     assert history is not None
     end_s = max(segment.end_s for segment in history.residents)
@@ -105,8 +104,13 @@ def train(state: Path, families: list[str]) -> Run:
         counted_j=history.energy_j(end_s=end_s),
         shared_s=shared[0][0],
         shared_j=shared[0][1],
-        accounts=[account for account in accounts if account is not None],
+        accounts=accounts_of(cluster, families),
     )
+
+
+def accounts_of(cluster: SimulatedCluster, families: list[str]) -> list[JobAccount]:
+    accounts = [cluster.account(f"job-{family}", token) for token, family in enumerate(families, 1)]
+    return [account for account in accounts if account is not None]
 
 
 def counted_j(cluster: SimulatedCluster) -> float:
