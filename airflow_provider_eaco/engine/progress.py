@@ -46,7 +46,10 @@ class UnitTime:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One ``eaco/progress`` value of one job. ``token`` is ``None`` for a task that was granted nothing."""
+    """One ``eaco/progress`` value of one job. ``token`` is ``None`` for a task that was granted nothing.
+
+    ``ended``: the training has ended by itself, with whatever units it had done.
+    """
 
     job_id: str
     token: int | None
@@ -56,7 +59,13 @@ class Report:
     can_yield: bool = False
     try_number: int = 1
     unit: str = "unit"
+    ended: bool = False
     recent: tuple[UnitTime, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the training came to its end; a run that was killed or marked a success has not."""
+        return self.ended or (self.units_total is not None and self.units_done >= self.units_total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,6 @@ def parse_report(job_id: str, value: object) -> Report:
     checkpoint = value.get("checkpoint")
     if checkpoint is not None and not isinstance(checkpoint, str):
         raise InvalidReportError("checkpoint", f"is {checkpoint!r}, must be a text or null")
-    can_yield = value.get("can_yield", False)
-    if not isinstance(can_yield, bool):
-        raise InvalidReportError("can_yield", f"is {can_yield!r}, must be true or false")
     recent = value.get("recent", [])
     if not isinstance(recent, list | tuple):
         raise InvalidReportError("recent", f"is {recent!r}, must be a list")
@@ -104,9 +110,10 @@ def parse_report(job_id: str, value: object) -> Report:
         units_done=units_done,
         units_total=units_total,
         checkpoint=checkpoint,
-        can_yield=can_yield,
+        can_yield=_flag(value, "can_yield"),
         try_number=_count(value, "try_number"),
         unit=str(value.get("unit", "unit")),
+        ended=_flag(value, "ended"),
         recent=tuple(_unit_time(each) for each in recent),
     )
 
@@ -230,6 +237,13 @@ def _unit_time(value: object) -> UnitTime:
         _optional_count(unit, "set_version_at_begin"),
         _optional_count(unit, "set_version_at_end"),
     )
+
+
+def _flag(value: Mapping[str, object], name: str) -> bool:
+    flag = value.get(name, False)
+    if not isinstance(flag, bool):
+        raise InvalidReportError(name, f"is {flag!r}, must be true or false")
+    return flag
 
 
 def _count(value: Mapping[str, object], name: str) -> int:

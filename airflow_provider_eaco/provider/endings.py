@@ -41,6 +41,8 @@ class EndingBook:
     ) -> None:
         """Report every ended group to Airflow; release what it held as far as the ledger is in reach."""
         view = self._last_view(reports)
+        # Airflow calls a run that a user marked a success one, too; the training itself knows better (C62).
+        cut_short = {report.job_id for report in reports if not report.is_complete}
         for each in ended:
             group = each.group
             own = facts.get(group.job_id)
@@ -54,7 +56,7 @@ class EndingBook:
             self._host.note_ended(group.key, ending.event, failure_text(each.exit_code))
             self._unreleased.append((group, ending.phase))
             if view is not None:
-                self._learn(view, group, ending.phase)
+                self._learn(view, group, ending.phase, teaches=group.job_id not in cut_short)
         self.retry_releases()
 
     def retry_releases(self) -> None:
@@ -95,20 +97,27 @@ class EndingBook:
             log.warning("The last reports of ended tasks are lost: error=%s", error)
             return None
 
-    def _learn(self, view: LedgerView, group: RunningGroup, phase: JobPhase) -> None:
+    def _learn(self, view: LedgerView, group: RunningGroup, phase: JobPhase, *, teaches: bool) -> None:
         lease = next((each for each in view.leases if each.token == group.token), None)
         record = next((each for each in view.jobs if each.job.job_id == group.job_id), None)
         if lease is None or record is None:
             return
         try:
-            self._note(view, lease, record, phase)
+            if teaches:
+                self._teach(view, lease, record, phase)
         except EacoError as error:
             log.warning("A finished run teaches nothing: job_id=%s error=%s", group.job_id, error)
+        try:
+            self._note(view, lease, record, phase)
+        except EacoError as error:
+            log.warning("The end of a run is not in its story: job_id=%s error=%s", group.job_id, error)
 
-    def _note(self, view: LedgerView, lease: Lease, record: JobRecord, phase: JobPhase) -> None:
+    def _teach(self, view: LedgerView, lease: Lease, record: JobRecord, phase: JobPhase) -> None:
         run = ended_run(record, lease, view.nodes, phase, self._meter_of(lease))
         if run is not None:
             learn_run(self._services.profiles, run, view.now_s)
+
+    def _note(self, view: LedgerView, lease: Lease, record: JobRecord, phase: JobPhase) -> None:
         done = record.job.progress.units_done
         total = record.job.progress.units_total
         of = "an unknown number of" if total is None else total

@@ -47,7 +47,8 @@ class ProgressRecord:
     """How far a run has come, as it stands in the store.
 
     ``checkpoint`` is where the state after ``checkpoint_units`` units was saved; ``units_done`` may be ahead
-    of it, when not every unit saves one.
+    of it, when not every unit saves one. ``ended``: the training has ended by itself with
+    fewer units than announced, or without an announcement.
     """
 
     try_number: int
@@ -58,6 +59,7 @@ class ProgressRecord:
     checkpoint: str | None = None
     checkpoint_units: int = 0
     can_yield: bool = False
+    ended: bool = False
     recent: list[UnitReport] = field(default_factory=list)
 
     def complete(self, report: UnitReport | None, checkpoint: str | None) -> None:
@@ -102,6 +104,7 @@ class ProgressRecord:
             "checkpoint": self.checkpoint,
             "checkpoint_units": self.checkpoint_units,
             "can_yield": self.can_yield,
+            "ended": self.ended,
             "recent": [
                 [each.unit_index, each.elapsed_s, each.version_at_begin, each.version_at_end]
                 for each in self.recent

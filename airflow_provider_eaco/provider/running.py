@@ -43,8 +43,12 @@ class Ending:
     event: Event
 
 
-# The task has told Airflow itself how it ended.
-_FINISHED = frozenset({TaskInstanceState.SUCCESS, TaskInstanceState.SKIPPED})
+# The task has told Airflow itself how it ended. Skipped, by itself or by a run that ran out of time, is no
+# complete training.
+_TOLD: dict[str, JobPhase] = {
+    TaskInstanceState.SUCCESS: JobPhase.FINISHED,
+    TaskInstanceState.SKIPPED: JobPhase.REMOVED,
+}
 # It gave its GPUs up and comes back by itself. No event: the scheduler takes one that arrives after the task
 # was scheduled again for the death of the new run, and fails it.
 _COMES_BACK = frozenset(
@@ -65,8 +69,8 @@ def ending_of(state: str | None, *, known: bool, exit_code: int | None, requeued
     if not known or state == TaskInstanceState.RESTARTING:
         # Cleared while it ran: the event is what lets Airflow start the next try.
         return Ending(JobPhase.REMOVED, Event.SUCCESS)
-    if state in _FINISHED:
-        return Ending(JobPhase.FINISHED, Event.SUCCESS)
+    if state in _TOLD:
+        return Ending(_TOLD[state], Event.SUCCESS)
     if requeued or state in _COMES_BACK or state is None:
         return Ending(JobPhase.YIELDED, Event.NONE)
     if state == TaskInstanceState.QUEUED:

@@ -202,6 +202,9 @@ class TaskChannel:
         raise AirflowRescheduleException(datetime.now(tz=UTC))  # type: ignore[no-untyped-call]  # Airflow's own
 
     def finish(self, units_done: int) -> int:
+        if self.record.units_done != self.record.units_total:
+            # Ended early by itself: nobody could tell that from a run that was cut short.
+            self.record.ended, self._unsaved = True, True
         if self._unsaved:
             self._save()
         return self.record.units_done

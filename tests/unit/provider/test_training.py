@@ -56,6 +56,7 @@ def test_a_task_reports_every_unit_as_the_decision_record_says(store: Store, met
         "checkpoint": "/ckpt/3",
         "checkpoint_units": 3,
         "can_yield": True,
+        "ended": False,
         "recent": [[0, 5.0, 4, 4], [1, 5.0, 4, 4], [2, 5.0, 4, 4]],
     }
     assert parse_report("job", store.progress).units_done == 3
@@ -68,6 +69,17 @@ def test_total_and_unit_are_known_before_the_first_unit_ends(store: Store, meter
         assert (store.progress["unit"], store.progress["units_total"]) == ("tree", 9)
         assert (store.progress["units_done"], store.progress["can_yield"]) == (0, False)
         assert run.units_done == 0
+
+
+def test_a_training_that_stops_early_says_so(store: Store, meter: Meter) -> None:
+    """Ended early by itself is told from cut short: only the former is a complete run (C62)."""
+    with in_task(store), training_run(epochs=9) as run:
+        for epoch in run.epochs():
+            run.report()
+            assert not parse_report("job", store.progress).is_complete
+            if epoch == 3:
+                break
+    assert parse_report("job", store.progress).is_complete
 
 
 def test_one_unit_costs_two_calls(store: Store, meter: Meter) -> None:

@@ -24,7 +24,7 @@ KEY = TaskInstanceKey("dag", "task", "run", 1, -1)
     [
         pytest.param("success", 0, False, JobPhase.FINISHED, Event.SUCCESS, id="finished"),
         pytest.param("success", None, False, JobPhase.FINISHED, Event.SUCCESS, id="finished, adopted"),
-        pytest.param("skipped", 0, False, JobPhase.FINISHED, Event.SUCCESS, id="skipped"),
+        pytest.param("skipped", 0, False, JobPhase.REMOVED, Event.SUCCESS, id="skipped"),
         pytest.param("failed", 0, False, JobPhase.FAILED, Event.SUCCESS, id="failed by itself"),
         pytest.param("up_for_retry", 0, False, JobPhase.FAILED, Event.SUCCESS, id="will be retried"),
         pytest.param("up_for_reschedule", 0, False, JobPhase.YIELDED, Event.NONE, id="gave way"),

@@ -143,6 +143,29 @@ def test_a_task_that_gives_way_waits_again_with_its_progress(rig):
     assert [order.token for order in rig.dispatcher.orders] == [1, 2]
 
 
+@pytest.mark.parametrize(("ended", "teaches"), [(False, False), (True, True)])
+def test_c62_a_run_marked_a_success_from_outside_teaches_nothing(rig, ended, teaches):
+    """Airflow says success either way; only a training that came to its own end is a complete run."""
+    workload = rig.queue("a", "first")
+    rig.beat()
+    rig.progress[workload.key] = {
+        "v": 1,
+        "try_number": 1,
+        "token": 1,
+        "unit": "epoch",
+        "units_done": 3,
+        "units_total": 9,
+        "ended": ended,
+        "recent": [[0, 10.0, 1, 1], [1, 10.0, 1, 1], [2, 10.0, 1, 1]],
+    }
+    rig.beat()
+    rig.become("a", "success")
+    rig.dispatcher.end("a")
+    rig.beat()
+    assert rig.phase("a") == "finished"
+    assert any(key.families == ("first",) for key in rig.services.profiles.book().solo) is teaches
+
+
 def test_a_request_that_nothing_fits_fails_its_task(rig):
     """What the engine rejects is failed in Airflow with the engine's sentence (C09)."""
     workload = rig.queue("a", "first")
