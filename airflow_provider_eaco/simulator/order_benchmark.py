@@ -7,7 +7,6 @@ it keeps by itself: no ledger, no trials, nothing but order. Everything else run
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,33 +51,28 @@ _REFERENCES: Mapping[str, Callable[[], Ordering]] = {"greedy": GreedyFill, "larg
 
 @dataclass(frozen=True, slots=True)
 class OrderResult:
-    """What came of a day: when every job ran, and how long the decisions took (CPU time)."""
+    """What came of a day: when and where every job ran."""
 
     starts_s: dict[str, float]
     ends_s: dict[str, float]
     placements: dict[str, Placement]
-    decision_ms: tuple[float, ...]
 
-    def used_gpu_s(self, day: OrderDay, until_s: float = DAY_S) -> float:
-        """Return the GPU seconds of jobs and of demand really served until then.
+    def used_gpu_s(self, day: OrderDay) -> float:
+        """Return the GPU seconds of jobs and of demand really served until the day's end.
 
         Demand on a GPU that a job holds longer than it was believed is not served.
         """
         jobs = sum(
-            job.gpus * max(0.0, min(self.ends_s[job.job_id], until_s) - self.starts_s[job.job_id])
+            job.gpus * max(0.0, min(self.ends_s[job.job_id], DAY_S) - self.starts_s[job.job_id])
             for job in day.jobs
-            if self.starts_s.get(job.job_id, until_s) < until_s
+            if self.starts_s.get(job.job_id, DAY_S) < DAY_S
         )
-        return jobs + day.demand_gpu_s - self._unserved_gpu_s(day, until_s)
+        return jobs + day.demand_gpu_s - self._unserved_gpu_s(day)
 
-    def waits_s(self, day: OrderDay, until_s: float = DAY_S) -> list[float]:
-        """Return the wait of every job, as far as it lasted until then."""
-        return [min(self.starts_s.get(job.job_id, until_s), until_s) - job.submit_s for job in day.jobs]
-
-    def _unserved_gpu_s(self, day: OrderDay, until_s: float) -> float:
+    def _unserved_gpu_s(self, day: OrderDay) -> float:
         lost = 0.0
         for job_id, placement in self.placements.items():
-            begin_s, end_s = self.starts_s[job_id], min(self.ends_s[job_id], until_s)
+            begin_s, end_s = self.starts_s[job_id], min(self.ends_s[job_id], DAY_S)
             for index in (index_of(uuid) for uuid in placement.gpu_uuids if placement.node == node_name(0)):
                 for hour, needed in enumerate(day.demand):
                     if needed > index:
@@ -97,9 +91,7 @@ def index_of(uuid: str) -> int:
     return int(uuid.rpartition("-")[2])
 
 
-def order_settings(
-    day: OrderDay, order: str, *, peak: bool = False, rules: tuple[str, ...] = ()
-) -> PoolSettings:
+def order_settings(day: OrderDay, order: str, *, peak: bool = False) -> PoolSettings:
     """Return the pool for a day: gangs on aligned blocks, and the demand as a curve or as its daily peak."""
     curve = (max(day.demand),) * 24 if peak else day.demand
     demand = (DemandCurve(node_name(0), curve),) if any(curve) else ()
@@ -107,7 +99,6 @@ def order_settings(
         name=_POOL,
         policy="exclusive",
         ordering=order,
-        rules=rules,
         aligned=True,
         demand=demand,
         memory_margin_mib=0,
@@ -118,7 +109,7 @@ def run_day(day: OrderDay, settings: PoolSettings, until_s: float = DAY_S) -> Or
     """Return what comes of the day until ``until_s``; jobs that were not started by then have no start."""
     run = _Run(day, settings)
     run.go(until_s)
-    return OrderResult(run.starts_s, run.ends_s, run.placements, tuple(run.decision_ms))
+    return OrderResult(run.starts_s, run.ends_s, run.placements)
 
 
 class _Run:
@@ -145,7 +136,6 @@ class _Run:
         self.starts_s: dict[str, float] = {}
         self.ends_s: dict[str, float] = {}
         self.placements: dict[str, Placement] = {}
-        self.decision_ms: list[float] = []
 
     def go(self, until_s: float) -> None:
         arrived = 0
@@ -169,9 +159,7 @@ class _Run:
         return min(times, default=float("inf"))
 
     def _decide(self) -> None:
-        begin = time.process_time()
         plan = run_cycle(self._policy, self._ordering, self._snapshot, self._rules)
-        self.decision_ms.append((time.process_time() - begin) * 1000)
         started = set()
         for launch in plan.instructions:
             if isinstance(launch, Launch):

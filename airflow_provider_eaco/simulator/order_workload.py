@@ -96,25 +96,25 @@ def with_duration_error(day: OrderDay, sigma: float, seed: int) -> OrderDay:
     return replace(day, jobs=jobs)
 
 
-def bound_gpu_s(day: OrderDay, until_s: float = DAY_S) -> float:
-    """Return a GPU time that no schedule can exceed until ``until_s``, told all run times from the start.
+def bound_gpu_s(day: OrderDay) -> float:
+    """Return a GPU time that no schedule can exceed on the day, told all run times from the start.
 
     In every stretch of time demand and submitted jobs together can use no more than the GPUs; no job uses
     more than runs between its submission and the end, and one that fits no node beside the least demand
     uses nothing.
     """
     jobs = [job for job in day.jobs if job.gpus <= _widest(day)]
-    edges = sorted({0.0, until_s, *(job.submit_s for job in jobs if job.submit_s < until_s)})
+    edges = sorted({0.0, DAY_S, *(job.submit_s for job in jobs if job.submit_s < DAY_S)})
     used = backlog = 0.0
     for begin_s, end_s in pairwise(edges):
         backlog += sum(
-            job.gpus * min(job.work_s, until_s - job.submit_s) for job in jobs if job.submit_s == begin_s
+            job.gpus * min(job.work_s, DAY_S - job.submit_s) for job in jobs if job.submit_s == begin_s
         )
         room = day.gpus * (end_s - begin_s) - _demand_gpu_s(day, begin_s, end_s)
         served = min(backlog, room)
         backlog -= served
         used += served
-    return used + _demand_gpu_s(day, 0.0, until_s)
+    return used + _demand_gpu_s(day, 0.0, DAY_S)
 
 
 def _widest(day: OrderDay) -> int:

@@ -5,7 +5,7 @@ Who gets which part of a shared GPU's joules is decided before they come here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,11 +54,6 @@ class SqlEnergyLog:
         _check("seconds", part.seconds)
         with self._database.writing() as connection:
             _add(connection, part, self._database.now_s(connection))
-
-    def of_jobs(self, job_ids: Iterable[str]) -> dict[str, JobEnergy]:
-        """Return the energy of those of the jobs of which anything is stored."""
-        with self._database.reading() as connection:
-            return energy_of(connection, energy_table.c.job_id.in_(list(job_ids)))
 
 
 def _check(name: str, value: float) -> None:

@@ -1,11 +1,9 @@
-"""The provider's tables as a whole: upgrade, downgrade, and removal without a trace."""
+"""The provider's tables as a whole: where their migrations are, and removal without a trace."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import MetaData, Table, inspect
 from sqlalchemy.engine import Engine
 
@@ -15,16 +13,6 @@ from airflow_provider_eaco.store.session import named_errors
 _HERE = Path(__file__).parent
 ALEMBIC_FILE = _HERE / "alembic.ini"
 MIGRATION_DIR = _HERE / "migrations"
-
-
-def upgrade_tables(engine: Engine, revision: str = "head") -> None:
-    """Bring the tables to the revision, from nothing or from any earlier one."""
-    command.upgrade(_config(engine), revision)
-
-
-def downgrade_tables(engine: Engine, revision: str) -> None:
-    """Take the tables back to the revision; ``base`` leaves none of them."""
-    command.downgrade(_config(engine), revision)
 
 
 def remove_tables(engine: Engine) -> list[str]:
@@ -41,9 +29,3 @@ def remove_tables(engine: Engine) -> list[str]:
         for table in ours:
             table.drop(connection)
         return [table.name for table in ours]
-
-
-def _config(engine: Engine) -> Config:
-    config = Config(str(ALEMBIC_FILE))
-    config.attributes["engine"] = engine
-    return config

@@ -151,11 +151,6 @@ class ReadModel:
                 energy_of(connection, energy_table.c.job_id == job_id).get(job_id),
             )
 
-    def energy_of(self, job_ids: Iterable[str]) -> dict[str, JobEnergy]:
-        """Return the energy of those of the jobs of which anything is stored."""
-        with self._database.reading() as connection:
-            return energy_of(connection, energy_table.c.job_id.in_(list(job_ids)))
-
 
 def _planner(connection: Connection) -> PlannerState | None:
     row = connection.execute(select(planner_table.c.owner, planner_table.c.expires_at)).first()

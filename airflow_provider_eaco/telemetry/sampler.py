@@ -1,7 +1,7 @@
 """From successive readings of a meter to the energy of each job on each GPU.
 
-For meters whose device time is wall time. A simulated node keeps exact accounts itself
-(:meth:`.simulated.SimulatedCluster.write_energy`).
+For meters whose device time is wall time: nothing uses it before nodes with real GPUs are metered. A
+simulated node keeps exact accounts itself (:meth:`.simulated.SimulatedCluster.write_energy`).
 """
 
 from __future__ import annotations

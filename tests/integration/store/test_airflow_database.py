@@ -18,7 +18,7 @@ from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.profile import ProfileBook, SoloProfile
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
-from airflow_provider_eaco.store import migrate, schema
+from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.ledger import SqlLedger
@@ -27,6 +27,7 @@ from airflow_provider_eaco.store.schema import VERSION_TABLE
 from airflow_provider_eaco.store.session import Database
 from tests.contract.parts import ManualClock, grant, make_job, make_node, place
 from tests.databases import database_on, sqlite_engine
+from tests.integration.store.migrating import upgrade_tables
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
 
@@ -149,7 +150,7 @@ def test_migrate_clean_remove_and_reset(airflow: Airflow, engine: Engine) -> Non
     airflow.run("eaco", "db", "remove", "--yes")
     assert not tables(engine) & OURS
     assert "dag_run" in tables(engine)
-    migrate.upgrade_tables(engine)
+    upgrade_tables(engine)
     airflow.run("db", "reset", "--yes", "--skip-init")
     assert tables(engine) == set()
 
@@ -157,7 +158,7 @@ def test_migrate_clean_remove_and_reset(airflow: Airflow, engine: Engine) -> Non
 @pytest.mark.postgres
 def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> None:
     """`db clean --dag-ids` takes the old rows of those DAGs; what belongs to no single DAG stays."""
-    migrate.upgrade_tables(postgres_own)
+    upgrade_tables(postgres_own)
     fill(postgres_own)
     airflow = Airflow(tmp_path, postgres_own.url.render_as_string(hide_password=False))
     ours = ",".join(sorted(table.name for table, _, _ in schema.HISTORY))

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.store import migrate, schema
 from airflow_provider_eaco.store.schema import VERSION_TABLE
+from tests.integration.store.migrating import alembic_config, downgrade_tables, upgrade_tables
 
 OURS = set(schema.metadata.tables)
 
@@ -48,14 +49,14 @@ def _condition(index: object) -> str:
 
 def test_migrations_make_what_the_code_declares(own_engine: Engine) -> None:
     """After an upgrade from nothing, Alembic finds no difference to the declared tables."""
-    migrate.upgrade_tables(own_engine)
+    upgrade_tables(own_engine)
     assert set(sa.inspect(own_engine).get_table_names()) == OURS | {VERSION_TABLE}
     assert differences(own_engine) == []
 
 
 def test_both_ways_of_making_the_tables_agree(own_engine: Engine) -> None:
     """Columns, types, keys and partial indexes are the same from migrations and from the declared tables."""
-    migrate.upgrade_tables(own_engine)
+    upgrade_tables(own_engine)
     migrated = shape(own_engine)
     migrate.remove_tables(own_engine)
     schema.metadata.create_all(own_engine)
@@ -64,10 +65,10 @@ def test_both_ways_of_making_the_tables_agree(own_engine: Engine) -> None:
 
 def test_there_and_back_and_there_again(own_engine: Engine) -> None:
     """A downgrade to base leaves no table of ours but the version's; an upgrade makes them anew."""
-    migrate.upgrade_tables(own_engine)
-    migrate.downgrade_tables(own_engine, "base")
+    upgrade_tables(own_engine)
+    downgrade_tables(own_engine)
     assert set(sa.inspect(own_engine).get_table_names()) == {VERSION_TABLE}
-    migrate.upgrade_tables(own_engine)
+    upgrade_tables(own_engine)
     assert differences(own_engine) == []
 
 
@@ -75,7 +76,7 @@ def test_removal_leaves_no_trace_and_nothing_else_is_touched(own_engine: Engine)
     """Removal drops every table of ours with the version, once, and leaves the tables of others."""
     with own_engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE dag_run (id INTEGER)"))
-    migrate.upgrade_tables(own_engine)
+    upgrade_tables(own_engine)
     assert set(migrate.remove_tables(own_engine)) == OURS | {VERSION_TABLE}
     assert sa.inspect(own_engine).get_table_names() == ["dag_run"]
     assert migrate.remove_tables(own_engine) == []
@@ -85,10 +86,8 @@ def test_others_tables_are_no_difference(own_engine: Engine) -> None:
     """A migration that is generated beside Airflow's tables proposes nothing about them."""
     with own_engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE dag_run (id INTEGER)"))
-    migrate.upgrade_tables(own_engine)
-    config = Config(str(migrate.ALEMBIC_FILE))
-    config.attributes["engine"] = own_engine
-    command.check(config)
+    upgrade_tables(own_engine)
+    command.check(alembic_config(own_engine))
 
 
 def test_there_is_one_head() -> None:

@@ -20,7 +20,7 @@ from airflow_provider_eaco.core.model.profile import ProfileBook, SoloProfile
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store.columns import canonical_json
 from airflow_provider_eaco.store.decisions import SqlDecisionLog, decisions_of
-from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.energy import JobEnergy, SqlEnergyLog, energy_of
 from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.profiles import SqlProfileStore
@@ -163,6 +163,11 @@ def test_an_unchanged_plan_writes_nothing(engine: Engine) -> None:
     assert [text for text in written if text.startswith(("INSERT", "UPDATE", "DELETE"))] == []
 
 
+def energy_of_jobs(database: Database) -> dict[str, JobEnergy]:
+    with database.reading() as connection:
+        return energy_of(connection)
+
+
 def test_energy_adds_up_and_unknown_is_not_zero(database: Database) -> None:
     """Parts add up per GPU and job; an unmeasured part marks the sum as partial and adds nothing."""
     log = SqlEnergyLog(database)
@@ -173,18 +178,18 @@ def test_energy_adds_up_and_unknown_is_not_zero(database: Database) -> None:
     log.add(part(1, "GPU-1", 5.0, EnergyMethod.COUNTER))
     log.add(part(1, "GPU-1", 2.5, EnergyMethod.COUNTER))
     log.add(part(2, "GPU-2", 1.0, EnergyMethod.COUNTER))
-    energy = log.of_jobs(["j1"])["j1"]
+    energy = energy_of_jobs(database)["j1"]
     assert (energy.energy_j, energy.partial) == (8.5, False)
     assert (energy.per_gpu_j, energy.methods) == ({"GPU-1": 7.5, "GPU-2": 1.0}, {EnergyMethod.COUNTER})
     log.add(part(2, "GPU-2", None, EnergyMethod.UNKNOWN))
     log.add(part(2, "GPU-2", 1.0, EnergyMethod.INTEGRATED))
-    energy = log.of_jobs(["j1"])["j1"]
+    energy = energy_of_jobs(database)["j1"]
     assert (energy.energy_j, energy.partial) == (9.5, True)
     assert energy.methods == {EnergyMethod.COUNTER, EnergyMethod.INTEGRATED}
     log.add(EnergyPart("j2", 3, "GPU-1", None, 10.0, EnergyMethod.UNKNOWN))
-    unknown = log.of_jobs(["j2"])["j2"]
+    unknown = energy_of_jobs(database)["j2"]
     assert (unknown.energy_j, unknown.partial, unknown.per_gpu_j) == (None, True, {"GPU-1": None})
-    assert log.of_jobs(["nobody"]) == {}
+    assert set(energy_of_jobs(database)) == {"j1", "j2"}
 
 
 @pytest.mark.parametrize("energy_j", [-1.0, math.nan, math.inf])
