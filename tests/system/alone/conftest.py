@@ -14,6 +14,7 @@ from tests.system.rig import Rig, quiet_afterwards, user_path
 QUEUED_TIMEOUT_S = 10
 POOLS = {
     "eaco": {"mode": "exclusive", "nodes": ["small"]},
+    "impatient": {"mode": "exclusive", "nodes": ["small"], "reject_after_s": 1},
     "sharing": {"mode": "share", "nodes": ["shared"]},
     "wide": {"mode": "exclusive", "nodes": ["wide"]},
     "moody": {"mode": "share", "policy": "moody", "nodes": ["moody"]},

@@ -85,6 +85,27 @@ def test_c20_a_held_task_that_is_cleared_ten_times_runs_once(rig: Rig) -> None:
     assert len(run.started) == 1
 
 
+def test_c20_a_task_that_is_cleared_when_it_has_just_finished_runs_once_more(rig: Rig) -> None:
+    """The clear finds its last process hardly gone: exactly one new run, admitted at once, with no reason to
+    hold in between.
+    """
+    run = rig.run("told")
+    run.wait_started()
+    first = run.job_id()
+    run.end()
+    run.wait_state("success")
+    rig.airflow.api.clear("told", run.run_id, "work")
+    run.wait_started(2)
+    run.wait_done()
+    rig.wait_for(lambda: not rig.leases(), lambda: f"no lease is held; {rig.leases()}")
+    assert [entry["try_number"] for entry in run.started] == [1, 2]
+    rig.wait_for(lambda: len(run.audit()) >= 2, lambda: f"both starts in the audit log: {run.audit()}")
+    assert [event for event, _ in run.audit()] == ["eaco admit", "eaco admit"]
+    second = run.job_id()
+    assert first != second
+    assert [len(rig.story(job_id).leases) for job_id in (first, second)] == [1, 1]
+
+
 def test_c23_a_broken_request_fails_its_task_alone_and_says_why(rig: Rig) -> None:
     """No object, an unknown key, a wrong type, a value of no JSON: each fails with its own message."""
     run = rig.run("broken_requests")

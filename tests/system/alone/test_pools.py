@@ -104,14 +104,32 @@ def test_c12_a_pool_of_minus_one_is_limited_by_gpus_alone_and_one_of_zero_starts
     waiting.wait_started()
 
 
-def test_c09_a_request_that_never_fits_fails_at_once_with_the_largest_named(rig: Rig) -> None:
-    """82 GiB on 16 GiB cards: said with both numbers, and other tasks pass it."""
-    run = rig.run("told_too_big")
-    told = run.wait_reason("no_such_gpu")
-    assert "82" in told.reason.sentence or "83968" in told.reason.sentence
-    assert "largest usable" in told.reason.sentence
+def test_c09_a_request_that_never_fits_fails_with_the_largest_that_exists(rig: Rig) -> None:
+    """82 GiB on 16 GiB cards: failed after the pool's patience of one second, in the same words in audit log
+    and task log; it never started, and other tasks pass it.
+    """
+    run = rig.run("told_never_fits")
     other = rig.run("told")
     other.wait_started()
+    run.wait_done("failed")
+    assert run.started == []
+    assert run.lease() is None
+    event, text = run.audit()[-1]
+    assert event == "eaco reject"
+    assert text.startswith("no_such_gpu: never fits: ")
+    assert "83968 MiB" in text
+    assert "the largest usable is 4 x V100" in text
+    assert text in run.log()
+
+
+def test_c09_a_patient_pool_holds_what_never_fits_and_says_so(rig: Rig) -> None:
+    """Within ``reject_after`` the same request waits and says why: a worker may come back."""
+    run = rig.run("told_too_big")
+    told = run.wait_reason("no_such_gpu")
+    assert "83968 MiB" in told.reason.sentence
+    assert "the largest usable is 4 x V100" in told.reason.sentence
+    rig.wait_cycles()
+    assert run.instance()["state"] == "queued"
     rig.airflow.api.set_state("told_too_big", run.run_id, "work", "failed")
     run.wait_done("failed")
     assert run.started == []
