@@ -4,8 +4,11 @@
 co-allocated: it waits for free GPUs with the reason ``interference_too_high``.
 
 ``tried_j2`` and ``tried_j3`` allow themselves 10 %. J2 and J3 were never measured together; the estimate
-lets them try. The first epoch together is a trial: if it shows more than the limit, the one that came last
-is asked to yield, saves its checkpoint, leaves by reschedule and goes on alone, with the same try number.
+lets them try. They say ``share="always"`` because the policy by itself tries a set only with trainings that
+are known to save checkpoints, since one of them may have to leave, and before their first run nobody knows
+that; the limit holds all the same. The first epoch together is a trial: if it shows more than the limit, the
+one that came last is asked to yield, saves its checkpoint, leaves by reschedule and goes on alone, with the
+same try number.
 To see that on simulated nodes, let the pair be slower than anybody would estimate::
 
     [eaco]
@@ -33,8 +36,8 @@ def stretch_limit() -> None:
                 run.report(loss=loss, accuracy=model.accuracy(), checkpoint=saved)
         return model.accuracy()
 
-    train.override(task_id="tried_j2", profile="J2")("medium")
-    train.override(task_id="tried_j3", profile="J3")("large")
+    train.override(task_id="tried_j2", profile="J2", share="always")("medium")
+    train.override(task_id="tried_j3", profile="J3", share="always")("large")
     train.override(task_id="strict", profile="J4", max_stretch=1.01)("huge")
 
 

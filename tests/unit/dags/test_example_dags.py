@@ -29,8 +29,8 @@ WHOLE_NODE = {"gpus": 8, "gpu_memory": "3072MiB"}
 ANNOTATED = {
     **{f"exclusive_baseline.j{n}": {"profile": f"J{n}", "share": "never"} for n in (1, 2, 3, 4)},
     **{f"coallocated_training.j{n}": {"profile": f"J{n}", "max_stretch": 1.1} for n in (1, 2, 3, 4)},
-    "stretch_limit.tried_j2": {"profile": "J2", "max_stretch": 1.1},
-    "stretch_limit.tried_j3": {"profile": "J3", "max_stretch": 1.1},
+    "stretch_limit.tried_j2": {"profile": "J2", "max_stretch": 1.1, "share": "always"},
+    "stretch_limit.tried_j3": {"profile": "J3", "max_stretch": 1.1, "share": "always"},
     "stretch_limit.strict": {"profile": "J4", "max_stretch": 1.01},
     "mapped_sweep.train": {"profile": "J1", "max_stretch": 1.1},
 }
