@@ -172,10 +172,21 @@ class LaneRig:
         self.instructions: list[tuple[str, Mapping[str, Any]]] = []
         self.ledger = parts.ledger
         self.decisions = parts.decisions
-        pool = PoolSettings(mode=mode, policy=policy, reject_after_s=0)
-        settings = EacoSettings(pools=(pool,))
-        self.services = Services(
-            settings=settings,
+        self.services = self._services(parts, PoolSettings(mode=mode, policy=policy, reject_after_s=0))
+        monkeypatch.setattr(gpu_lane.task_instances, "facts_of", self._facts_of)
+        monkeypatch.setattr(gpu_lane, "read_progress", self._read_progress)
+        monkeypatch.setattr(
+            gpu_lane,
+            "write_instruction",
+            lambda session, key, value: self.instructions.append((key.task_id, value)),
+        )
+        monkeypatch.setattr(gpu_lane.GpuLane, "size_pools", lambda self: None)
+        self.plain = PlainLane(self.host, self.dispatcher, 8, 10.0)
+        self.lane = GpuLane(self.host, self.services, self.plain)
+
+    def _services(self, parts: Parts, pool: PoolSettings) -> Services:
+        return Services(
+            settings=EacoSettings(pools=(pool,)),
             ledger=self.ledger,
             profiles=parts.profiles,
             decisions=self.decisions,
@@ -195,16 +206,6 @@ class LaneRig:
             session=lambda: nullcontext(None),
             save_readings=lambda readings: None,
         )
-        monkeypatch.setattr(gpu_lane.task_instances, "facts_of", self._facts_of)
-        monkeypatch.setattr(gpu_lane, "read_progress", self._read_progress)
-        monkeypatch.setattr(
-            gpu_lane,
-            "write_instruction",
-            lambda session, key, value: self.instructions.append((key.task_id, value)),
-        )
-        monkeypatch.setattr(gpu_lane.GpuLane, "size_pools", lambda self: None)
-        self.plain = PlainLane(self.host, self.dispatcher, 8, 10.0)
-        self.lane = GpuLane(self.host, self.services, self.plain)
 
     def queue(
         self,
