@@ -124,12 +124,22 @@ class AdmissionLoop:
         try:
             ordering, rules = self._ordering_of(settings.ordering), make_rules(settings)
             plan = run_cycle(self._policy(settings), ordering, snapshot, rules)
-        except Exception as error:  # noqa: BLE001 - a user's policy may raise anything; only its pool waits
+            return self._carry_out(plan, snapshot, view, cycle)
+        except StoreUnavailableError:
+            raise
+        # A user's policy may raise anything, also on leaving, and may return what nobody can act on or store:
+        # only its pool waits.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             self._policies.pop(settings, None)
             problem = f"{type(error).__name__}: {error}"
             cycle.failures[settings.name] = problem
-            plan = _all_held(snapshot, problem)
-        if settings.mode is PoolMode.OBSERVE:
+            granted = frozenset(lease.job_id for lease in cycle.applied.granted)
+            self._carry_out(_all_held(snapshot, problem, granted), snapshot, view, cycle)
+            return True
+
+    def _carry_out(self, plan: Plan, snapshot: ClusterSnapshot, view: LedgerView, cycle: _Cycle) -> bool:
+        """Act on a plan and record it; return whether ledger or profiles may have changed."""
+        if snapshot.pool.settings.mode is PoolMode.OBSERVE:
             cycle.changed.extend(self._decisions.record(plan))
             return False
         conflicts_before = len(cycle.applied.conflicts)
@@ -172,7 +182,7 @@ class _Cycle:
         )
 
 
-def _all_held(snapshot: ClusterSnapshot, problem: str) -> Plan:
+def _all_held(snapshot: ClusterSnapshot, problem: str, granted: frozenset[str]) -> Plan:
     """Return the plan of a pool that cannot be planned: everybody waits and sees why."""
     settings = snapshot.pool.settings
     sentence = (
@@ -181,13 +191,14 @@ def _all_held(snapshot: ClusterSnapshot, problem: str) -> Plan:
     )
     finding = Finding(Reason.MISCONFIGURED, {"problem": sentence})
     kinds: dict[JobKind, list[str]] = {}
-    for job in snapshot.waiting:
+    waiting = [job for job in snapshot.waiting if job.job_id not in granted]
+    for job in waiting:
         kinds.setdefault(job.kind, []).append(job.job_id)
     return Plan(
         pool=settings.name,
         now_s=snapshot.now_s,
         decisions=tuple(KindDecision(kind, tuple(ids), hold(finding)) for kind, ids in kinds.items()),
-        order=tuple(job.job_id for job in snapshot.waiting),
+        order=tuple(job.job_id for job in waiting),
     )
 
 

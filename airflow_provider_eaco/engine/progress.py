@@ -19,6 +19,9 @@ from airflow_provider_eaco.core.ports import JobRecord, LedgerView, ProfileStore
 from airflow_provider_eaco.engine.running_mean import RunningMean
 
 REPORT_VERSION = 1
+# What a store's integer columns and the sums of a mean bear; nothing real comes near.
+MAX_COUNT = 2**53
+MAX_UNIT_S = 1e9
 
 
 class InvalidReportError(EacoError, ValueError):
@@ -229,8 +232,9 @@ def _unit_time(value: object) -> UnitTime:
     unit = {"unit_index": index, "set_version_at_begin": begin, "set_version_at_end": end}
     if isinstance(elapsed_s, bool) or not isinstance(elapsed_s, int | float):
         raise InvalidReportError("recent", f"elapsed_s is {elapsed_s!r}, must be a number of seconds")
-    if not math.isfinite(elapsed_s) or elapsed_s < 0:
-        raise InvalidReportError("recent", f"elapsed_s is {elapsed_s!r}, must be finite and not negative")
+    # Compared before it is converted: an int of any length is a JSON number, and few of them are floats.
+    if not 0 <= elapsed_s <= MAX_UNIT_S:
+        raise InvalidReportError("recent", f"elapsed_s must be from 0 to {MAX_UNIT_S:g} seconds")
     return UnitTime(
         _count(unit, "unit_index"),
         float(elapsed_s),
@@ -248,8 +252,10 @@ def _flag(value: Mapping[str, object], name: str) -> bool:
 
 def _count(value: Mapping[str, object], name: str) -> int:
     number = value.get(name)
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise InvalidReportError(name, f"is {number!r}, must be a whole number of at least 0")
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidReportError(name, f"is {type(number).__name__}, must be a whole number")
+    if not 0 <= number <= MAX_COUNT:
+        raise InvalidReportError(name, f"must be from 0 to {MAX_COUNT}")
     return number
 
 

@@ -10,9 +10,10 @@ from airflow_provider_eaco.core.model.errors import EacoError, StoreUnavailableE
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView, RunMeter
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
-from airflow_provider_eaco.engine.progress import Report, ingest
+from airflow_provider_eaco.engine.progress import Report
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
 from airflow_provider_eaco.provider.host import ExecutorHost
+from airflow_provider_eaco.provider.intake import take_in
 from airflow_provider_eaco.provider.plain_lane import failure_text
 from airflow_provider_eaco.provider.running import RunningGroup, ending_of
 from airflow_provider_eaco.provider.services import Services
@@ -91,7 +92,7 @@ class EndingBook:
     def _last_view(self, reports: Sequence[Report]) -> LedgerView | None:
         try:
             if reports:
-                ingest(self._services.ledger, self._services.profiles, reports)
+                take_in(self._services.ledger, self._services.profiles, reports)
             return self._services.ledger.view()
         except StoreUnavailableError as error:
             log.warning("The last reports of ended tasks are lost: error=%s", error)
@@ -102,11 +103,12 @@ class EndingBook:
         record = next((each for each in view.jobs if each.job.job_id == group.job_id), None)
         if lease is None or record is None:
             return
+        # Whatever the run left behind, nothing of it may stand before the release of its GPUs.
         try:
             if teaches:
                 self._teach(view, lease, record, phase)
-        except EacoError as error:
-            log.warning("A finished run teaches nothing: job_id=%s error=%s", group.job_id, error)
+        except Exception:
+            log.exception("A finished run teaches nothing: job_id=%s", group.job_id)
         try:
             self._note(view, lease, record, phase)
         except EacoError as error:

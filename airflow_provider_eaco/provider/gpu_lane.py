@@ -23,7 +23,6 @@ from airflow_provider_eaco.engine.progress import (
     InvalidReportError,
     Report,
     TaskInstruction,
-    ingest,
     instructions,
     parse_report,
 )
@@ -34,6 +33,7 @@ from airflow_provider_eaco.provider.groups import GroupTable
 from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.instructions import read_progress, write_instruction
+from airflow_provider_eaco.provider.intake import take_in
 from airflow_provider_eaco.provider.launching import Launcher, records_by_id
 from airflow_provider_eaco.provider.plain_lane import PlainLane
 from airflow_provider_eaco.provider.pool_less import PoolLessTasks
@@ -132,7 +132,7 @@ class GpuLane:
                 self._launcher.record(group)
         reports = self._reports(self.groups)
         if reports:
-            ingest(self.services.ledger, self.services.profiles, reports)
+            take_in(self.services.ledger, self.services.profiles, reports)
 
     def hold(self) -> None:
         """Complete the held tasks with what Airflow's database knows, and have each stored as waiting."""

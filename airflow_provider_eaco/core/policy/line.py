@@ -80,6 +80,11 @@ class Line:
         """Place the job as the policy decided."""
         if decision.placement is None:
             raise ValueError(f"policy {type(self._policy).__name__} admitted {job.label} without a placement")
+        named, wanted = len(set(decision.placement.gpu_uuids)), job.request.gpus
+        if named != wanted:
+            raise ValueError(
+                f"policy {type(self._policy).__name__} placed {job.label} on {named} GPUs, it asked for {wanted}"
+            )
         self.snapshot = self.snapshot.with_launch(job, decision.placement)
         self._promises.launched(job, decision.placement)
         self.launches.append(Launch(job, decision.placement, decision.co_residents))
