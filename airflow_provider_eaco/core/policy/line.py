@@ -80,11 +80,10 @@ class Line:
         """Place the job as the policy decided."""
         if decision.placement is None:
             raise ValueError(f"policy {type(self._policy).__name__} admitted {job.label} without a placement")
-        named, wanted = len(set(decision.placement.gpu_uuids)), job.request.gpus
-        if named != wanted:
-            raise ValueError(
-                f"policy {type(self._policy).__name__} placed {job.label} on {named} GPUs, it asked for {wanted}"
-            )
+        placed = len(set(decision.placement.gpu_uuids))
+        if placed != job.request.gpus:
+            name = type(self._policy).__name__
+            raise ValueError(f"policy {name} placed {job.label} on {placed} GPUs, not {job.request.gpus}")
         self.snapshot = self.snapshot.with_launch(job, decision.placement)
         self._promises.launched(job, decision.placement)
         self.launches.append(Launch(job, decision.placement, decision.co_residents))
