@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
-from airflow_provider_eaco.core.model.errors import InvalidRequestError
+from airflow_provider_eaco.core.model.errors import shortened
 from airflow_provider_eaco.core.model.job import Job, OrderKey
 from airflow_provider_eaco.provider import task_instances
 from airflow_provider_eaco.provider.audit import EVENT_HOLD, text_of
@@ -15,6 +15,9 @@ from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.request import parse_executor_config
 from airflow_provider_eaco.provider.services import Services
 from airflow_provider_eaco.provider.task_instances import TaskFacts
+
+# Room for a sentence of ours with the value in it; other errors may quote any amount.
+_MAX_ERROR = 400
 
 
 class PoolLessTasks:
@@ -65,13 +68,18 @@ class PoolLessTasks:
                 default_family=f"{key.dag_id}.{key.task_id}",
                 default_max_stretch=self._services.settings.default_max_stretch,
             )
-        except InvalidRequestError:
-            request = None  # the hand-over will say so
+        except Exception as error:  # noqa: BLE001 - one task must not keep the others from being shown
+            # Without a pool it is not handed over, so nothing else would say that its request is wrong too.
+            self._tell(facts, f"; its GPU request cannot be read: {shortened(str(error), _MAX_ERROR)}")
+            return
         if request is None:
-            unknown = Finding(Reason.POOL_UNKNOWN, {"pool": facts.pool})
-            self._host.tell(key, EVENT_HOLD, text_of(hold(unknown)))
+            self._tell(facts)
             return
         order = OrderKey(facts.run_after_s, key.dag_id, key.task_id, key.map_index, facts.job_id)
         job = Job(facts.job_id, request, facts.pool, now_s, order, facts.priority, facts.pool_slots)
         self._services.ledger.add_waiting(job, self._host.owner)
         self._jobs[facts.job_id] = key
+
+    def _tell(self, facts: TaskFacts, more: str = "") -> None:
+        unknown = Finding(Reason.POOL_UNKNOWN, {"pool": facts.pool})
+        self._host.tell(facts.key, EVENT_HOLD, text_of(hold(unknown)) + more)

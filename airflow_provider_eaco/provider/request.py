@@ -15,10 +15,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_eaco.core.model.errors import InvalidRequestError
+from airflow_provider_eaco.core.model.errors import InvalidRequestError, shortened, shown
 from airflow_provider_eaco.core.model.job import MAX_GPUS, GpuRequest, Share
 from airflow_provider_eaco.core.model.profile import MAX_FAMILY_LENGTH
-from airflow_provider_eaco.core.model.units import format_memory_mib, parse_memory_mib, parse_seconds
+from airflow_provider_eaco.core.model.units import (
+    format_memory_mib,
+    parse_memory_mib,
+    parse_seconds,
+    to_float,
+)
 
 CONFIG_KEY = "eaco"
 ARGUMENTS = (
@@ -117,14 +122,14 @@ def parse_executor_config(
         return None
     if not isinstance(config, Mapping):
         raise InvalidRequestError(
-            "executor_config", f"{_shown(config)} must be a dict, as gpu_request() returns"
+            "executor_config", f"{shown(config)} must be a dict, as gpu_request() returns"
         )
     if CONFIG_KEY not in config:
         return None
     written = config[CONFIG_KEY]
     if not isinstance(written, Mapping):
         raise InvalidRequestError(
-            f"executor_config[{CONFIG_KEY!r}]", f"{_shown(written)} must be a dict, as gpu_request() returns"
+            f"executor_config[{CONFIG_KEY!r}]", f"{shown(written)} must be a dict, as gpu_request() returns"
         )
     _refuse_unknown(written)
     values = _checked({name: value for name, value in written.items() if value is not None})
@@ -146,7 +151,8 @@ def _refuse_unknown(arguments: Mapping[Any, Any]) -> None:
     for name in arguments:
         if name not in ARGUMENTS:
             raise InvalidRequestError(
-                str(name), f"is not an argument of a GPU request; use {', '.join(ARGUMENTS)}"
+                shortened(name) if isinstance(name, str) else shown(name),
+                f"is not an argument of a GPU request; use {', '.join(ARGUMENTS)}",
             )
 
 
@@ -173,7 +179,7 @@ def _checked(written: Mapping[str, Any]) -> dict[str, Any]:
 def _check_gpus(value: object, argument: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_GPUS:
         raise InvalidRequestError(
-            argument, f"{_shown(value)} must be a whole number from 0 to {MAX_GPUS}, all on one node"
+            argument, f"{shown(value)} must be a whole number from 0 to {MAX_GPUS}, all on one node"
         )
     return value
 
@@ -187,12 +193,12 @@ def _check_models(value: object, argument: str) -> list[str]:
     models = [value] if isinstance(value, str) else value
     if not isinstance(models, list | tuple) or not models:
         raise InvalidRequestError(
-            argument, f"{_shown(value)} must be a GPU model or a list of models, best first"
+            argument, f"{shown(value)} must be a GPU model or a list of models, best first"
         )
     for model in models:
         if not isinstance(model, str) or not model.strip() or not model.isprintable():
             raise InvalidRequestError(
-                argument, f"{_shown(model)} is not the name of a GPU model, such as 'V100'"
+                argument, f"{shown(model)} is not the name of a GPU model, such as 'V100'"
             )
         if len(model) > _MAX_MODEL_LENGTH:
             raise InvalidRequestError(
@@ -206,7 +212,7 @@ def _check_models(value: object, argument: str) -> list[str]:
 
 def _check_profile(value: object, argument: str) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise InvalidRequestError(argument, f"{_shown(value)} must be a name, such as 'resnet50-b64'")
+        raise InvalidRequestError(argument, f"{shown(value)} must be a name, such as 'resnet50-b64'")
     if len(value) > MAX_FAMILY_LENGTH - _DIGEST_LENGTH - 1:
         raise InvalidRequestError(argument, f"{len(value)} characters are too many; use at most 191")
     return value.strip()
@@ -215,19 +221,21 @@ def _check_profile(value: object, argument: str) -> str:
 def _check_params(value: object, argument: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidRequestError(
-            argument, f"{_shown(value)} must be a dict of named JSON values, such as {{'batch': 64}}"
+            argument, f"{shown(value)} must be a dict of named JSON values, such as {{'batch': 64}}"
         )
     try:
         copied = json.loads(json.dumps(dict(value), allow_nan=False, sort_keys=True))
     except (TypeError, ValueError) as error:
-        raise InvalidRequestError(argument, f"only JSON values are allowed: {error}") from error
+        raise InvalidRequestError(
+            argument, f"only JSON values are allowed: {shortened(str(error))}"
+        ) from error
     return dict(copied)
 
 
 def _check_stretch(value: object, argument: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= to_float(value) < math.inf:
         raise InvalidRequestError(
-            argument, f"{_shown(value)} must be a number of at least 1 (run time / exclusive run time)"
+            argument, f"{shown(value)} must be a number of at least 1 (run time / exclusive run time)"
         )
     return float(value)
 
@@ -237,11 +245,11 @@ def _check_share(value: object, argument: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise InvalidRequestError(
             argument,
-            f"{value!r}: a share of a GPU by fraction is not offered; share is auto, never or always. "
+            f"{shown(value)}: a share of a GPU by fraction is not offered; share is auto, never or always. "
             "Say with gpu_memory how much of a GPU the task needs",
         )
     if not isinstance(value, str) or value not in tuple(Share):
-        raise InvalidRequestError(argument, f"{_shown(value)} must be one of {allowed}")
+        raise InvalidRequestError(argument, f"{shown(value)} must be one of {allowed}")
     return Share(value).value
 
 
@@ -251,7 +259,7 @@ def _refuse_lost_objects(value: object, argument: str, depth: int) -> None:
     if isinstance(value, str) and _LOST_OBJECT.fullmatch(value):
         raise InvalidRequestError(
             argument,
-            f"{_shown(value)} is what is left of an object that Airflow could not store; use JSON values",
+            f"{shown(value)} is what is left of an object that Airflow could not store; use JSON values",
         )
     if isinstance(value, Mapping):
         for inner in value.values():
@@ -282,8 +290,3 @@ def _family(values: Mapping[str, Any], default_family: str) -> str:
 def _digest(value: object) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

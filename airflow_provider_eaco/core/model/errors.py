@@ -1,6 +1,25 @@
-"""The errors of this package. Each says what to do; none is raised for a mere "not now"."""
+"""The errors of this package. Each says what to do; only :class:`NotReadyError` means a mere "not now"."""
 
 from __future__ import annotations
+
+MAX_SHOWN = 80
+
+
+def shown(value: object) -> str:
+    """Return ``value`` as an error shows it: its Python form, at most :data:`MAX_SHOWN` characters of it.
+
+    Errors go on to task logs and database rows, and what is wrong with a value may be its length. A value
+    without a Python form (a whole number of more than 4300 digits has none) is shown by its type.
+    """
+    try:
+        return shortened(repr(value))
+    except Exception:  # noqa: BLE001 - whatever the value's own code raises
+        return shortened(f"<{type(value).__name__} that cannot be shown>")
+
+
+def shortened(text: str, limit: int = MAX_SHOWN) -> str:
+    """Return the text, with dots in place of what is beyond ``limit`` characters."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 class EacoError(Exception):
@@ -47,6 +66,10 @@ class StoreUnavailableError(EacoError):
 
 class LaunchError(EacoError):
     """The process of a task could not be started; the message carries the operating system's cause."""
+
+
+class NotReadyError(LaunchError):
+    """The process of a task cannot be started now, and nothing is wrong with the task: try again later."""
 
 
 class SolverError(EacoError):

@@ -10,7 +10,7 @@ import math
 import re
 from datetime import timedelta
 
-from airflow_provider_eaco.core.model.errors import InvalidRequestError
+from airflow_provider_eaco.core.model.errors import InvalidRequestError, shown
 
 _BYTES_PER_UNIT = {
     "B": 1,
@@ -24,7 +24,8 @@ _BYTES_PER_UNIT = {
     "TiB": 2**40,
 }
 _MIB = 2**20
-_MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>[A-Za-z]+)", re.ASCII)
+# More digits than any figure has, and few enough for int().
+_MEMORY = re.compile(r"(?P<number>[0-9]{1,40}(?:\.[0-9]{1,40})?) ?(?P<unit>[A-Za-z]+)", re.ASCII)
 # Above this no machine exists; a larger figure is a slip of the unit (bytes written where MiB is meant).
 MAX_MEMORY_MIB = 16 * 2**20
 
@@ -41,23 +42,25 @@ def parse_memory_mib(value: object, argument: str) -> int:
         than 16 TiB.
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise InvalidRequestError(argument, f"{value!r} has no unit; write {_ALLOWED}")
+        raise InvalidRequestError(argument, f"{shown(value)} has no unit; write {_ALLOWED}")
     mib = value if isinstance(value, int) else _parse_memory_text(value, argument)
     if mib <= 0:
-        raise InvalidRequestError(argument, f"{value!r} must be more than 0")
+        raise InvalidRequestError(argument, f"{shown(value)} must be more than 0")
     if mib > MAX_MEMORY_MIB:
-        raise InvalidRequestError(argument, f"{value!r} is more than 16 TiB; write {_ALLOWED}")
+        raise InvalidRequestError(argument, f"{shown(value)} is more than 16 TiB; write {_ALLOWED}")
     return mib
 
 
 def _parse_memory_text(text: str, argument: str) -> int:
     match = _MEMORY.fullmatch(text.strip())
     if match is None:
-        raise InvalidRequestError(argument, f"{text!r} is not an amount of memory; write {_ALLOWED}")
+        raise InvalidRequestError(argument, f"{shown(text)} is not an amount of memory; write {_ALLOWED}")
     unit = match["unit"]
     if unit not in _BYTES_PER_UNIT:
         allowed = ", ".join(_BYTES_PER_UNIT)
-        raise InvalidRequestError(argument, f"{text!r} has the unknown unit {unit!r}; units are {allowed}")
+        raise InvalidRequestError(
+            argument, f"{shown(text)} has the unknown unit {shown(unit)}; units are {allowed}"
+        )
     whole, _, fraction = match["number"].partition(".")
     scale: int = 10 ** len(fraction)
     size_bytes_scaled: int = int(whole + fraction) * _BYTES_PER_UNIT[unit]
@@ -69,6 +72,14 @@ def format_memory_mib(memory_mib: int | None) -> str:
     return "unknown" if memory_mib is None else f"{memory_mib} MiB"
 
 
+def to_float(value: float) -> float:
+    """Return the number as a float; a whole number that is too large for one is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def parse_seconds(value: object, argument: str) -> float:
     """Return a positive duration in seconds from a ``timedelta`` or a number of seconds.
 
@@ -77,9 +88,9 @@ def parse_seconds(value: object, argument: str) -> float:
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = to_float(value)
     else:
-        raise InvalidRequestError(argument, f"{value!r} must be a timedelta or a number of seconds")
+        raise InvalidRequestError(argument, f"{shown(value)} must be a timedelta or a number of seconds")
     if not math.isfinite(seconds) or seconds <= 0:
-        raise InvalidRequestError(argument, f"{value!r} must be a finite duration above 0 seconds")
+        raise InvalidRequestError(argument, f"{shown(value)} must be a finite duration above 0 seconds")
     return seconds

@@ -168,6 +168,17 @@ REFUSED: dict[str, tuple[str, Any]] = {
     "params with an object": ("profile_params", {"model": object()}),
     "params that are no number": ("profile_params", {"rate": math.nan}),
     "params without names": ("profile_params", {1: 2}),
+    "params with a number too long for text": ("profile_params", {"seed": 10**5000}),
+    "stretch beyond any float": ("max_stretch", 10**400),
+    "stretch too long for text": ("max_stretch", 10**5000),
+    "time beyond any float": ("deadline", 10**400),
+    "time too long for text": ("deadline", 10**5000),
+    "past beyond any float": ("deadline", -(10**400)),
+    "memory too long for a number": ("gpu_memory", "9" * 5000 + "GiB"),
+    "memory too exact for a number": ("host_memory", "1." + "9" * 5000 + "GiB"),
+    "memory too long for text": ("gpu_memory", 10**5000),
+    "GPUs too long for text": ("gpus", 10**5000),
+    "share too long for text": ("share", 10**5000),
 }
 
 
@@ -179,6 +190,26 @@ def test_c15_odd_requests_are_refused_when_the_dag_is_parsed(argument: str, valu
     with pytest.raises(InvalidRequestError) as executor:
         parse({"eaco": {argument: value}})
     assert author.value.argument == executor.value.argument == argument
+
+
+LONG = "\N{SNOWMAN}" * 3_000_000
+VAST: dict[str, object] = {
+    **{name: {name: LONG} for name in ARGUMENTS},
+    "unit": {"gpu_memory": "1" + "x" * 3_000_000},
+    "model in a list": {"gpu_model": ["V100", LONG]},
+    "what is left of an object": {"profile": f"<{LONG} object at 0x1>"},
+    "unknown argument": {LONG: 1},
+    "unknown argument by number": {10**5000: 1},
+    "request": LONG,
+}
+
+
+@pytest.mark.parametrize("request_", VAST.values(), ids=list(VAST))
+def test_c15_the_error_about_a_vast_value_is_short(request_: object) -> None:
+    """What is wrong is told in a line that fits a log and a row, however long the value is."""
+    with pytest.raises(InvalidRequestError) as caught:
+        parse({"eaco": request_})
+    assert len(str(caught.value)) < 400
 
 
 def test_c15_a_fraction_is_refused_with_what_is_offered_instead() -> None:

@@ -7,6 +7,7 @@ import pytest
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.provider import lanes as lanes_module
+from airflow_provider_eaco.provider import pool_less
 from airflow_provider_eaco.provider.lanes import Lanes
 from tests.unit.provider.executor.lane_rig import FakeDispatcher, FakeHost, LaneRig, make_workload
 
@@ -70,3 +71,31 @@ def test_a_cpu_task_without_its_pool_is_told_with_code_and_sentence(monkeypatch)
     tasks.look(0.0)
     tasks.look(1.0)
     assert rig.host.told == [("first", "eaco hold", "pool_unknown: the Airflow pool eaco does not exist")]
+
+
+@pytest.mark.parametrize("error", [None, OverflowError("int too large")])
+def test_c23_a_task_with_neither_pool_nor_readable_request_keeps_no_other_back(monkeypatch, error):
+    """Its line says both reasons once, whatever reading it raised, and the tasks after it get theirs."""
+    rig = LaneRig(monkeypatch)
+    rig.queue("a", "first")
+    rig.queue("b", "second")
+    found = {"a": (rig.facts["a"], {"eaco": {"gpus": "x"}}), "b": (rig.facts["b"], None)}
+    monkeypatch.setattr(lanes_module.task_instances, "without_pool", lambda *_: found)
+    if error is not None:
+        read = pool_less.parse_executor_config
+
+        def fail_once(config, **named):
+            if config is not None:
+                raise error
+            return read(config, **named)
+
+        monkeypatch.setattr(pool_less, "parse_executor_config", fail_once)
+    tasks = lanes_module.PoolLessTasks(rig.host, rig.services, ["EacoExecutor"], True)
+    tasks.look(0.0)
+    tasks.look(1.0)
+    line = "pool_unknown: the Airflow pool eaco does not exist"
+    cause = "gpus: 'x' must be a whole number from 0 to 16, all on one node" if error is None else str(error)
+    assert rig.host.told == [
+        ("first", "eaco hold", f"{line}; its GPU request cannot be read: {cause}"),
+        ("second", "eaco hold", line),
+    ]
