@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_provider_eaco.core.model.errors import EacoError, InvalidProfileError
+from airflow_provider_eaco.core.model.errors import EacoError, InvalidProfileError, shortened, shown
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
     PowerScope,
@@ -161,6 +161,10 @@ def _json_rows(text: str) -> tuple[list[_Row], list[str]]:
         document: Any = json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         return [], [f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}"]
+    except RecursionError:
+        return [], ["line 1: nested too deep; expected a list of objects, one per profile"]
+    except ValueError as error:  # a whole number of more than 4300 digits
+        return [], [f"line 1: not JSON that can be read: {error}"]
     if not isinstance(document, list):
         return [], ["line 1: expected a list of objects, one per profile"]
     rows: list[_Row] = []
@@ -171,12 +175,23 @@ def _json_rows(text: str) -> tuple[list[_Row], list[str]]:
             problems.append(f"{place}: expected an object with families, gpu_model and gpu_count")
             continue
         unknown = [key for key in item if key not in COLUMN_NAMES]
-        problems += [f"{place}, column {key}: unknown; expected {', '.join(COLUMN_NAMES)}" for key in unknown]
-        nested = [key for key, value in item.items() if isinstance(value, dict)]
-        problems += [f"{place}, column {key}: an object; expected a value or a list" for key in nested]
+        problems += [
+            f"{place}, column {shortened(key)}: unknown; expected {', '.join(COLUMN_NAMES)}"
+            for key in unknown
+        ]
+        nested = [key for key, value in item.items() if _is_nested(value)]
+        problems += [
+            f"{place}, column {shortened(key)}: an object or a list of lists; expected a value or a list"
+            for key in nested
+        ]
         cells = {key: _json_cell(value) for key, value in item.items() if key not in (*unknown, *nested)}
         rows.append(_Row(place, {key: cell for key, cell in cells.items() if cell}))
     return rows, problems
+
+
+def _is_nested(value: object) -> bool:
+    parts = value if isinstance(value, list) else ()
+    return isinstance(value, dict) or any(isinstance(part, list | dict) for part in parts)
 
 
 def _json_cell(value: object) -> str:
@@ -197,7 +212,7 @@ def _profile(row: _Row, name: str, now_s: float, problems: list[str]) -> Profile
         try:
             values[column.name] = column.read(cell)
         except CellError as error:
-            problems.append(f"{row.place}, column {column.name}: {cell!r}; expected {error}")
+            problems.append(f"{row.place}, column {column.name}: {shown(cell)}; expected {error}")
     if len(problems) == known:
         problems.extend(_contradictions(row, values))
     if len(problems) > known:

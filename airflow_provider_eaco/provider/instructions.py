@@ -43,6 +43,6 @@ def _read(text: str) -> Mapping[str, Any] | None:
     # A task can write anything there; what cannot be read counts as not reported.
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -180,6 +180,14 @@ def test_a_bad_first_line_is_named(text: str, problem: str) -> None:
         pytest.param('[{"watts": 1}]', "profile 1, column watts: unknown", id="unknown"),
         pytest.param('[{"gpu_model": {}}]', "profile 1, column gpu_model: an object", id="nested"),
         pytest.param(
+            '[{"families": [["a"]]}]', "profile 1, column families: an object or a list of lists", id="lists"
+        ),
+        pytest.param(
+            f'[{{"families": {"[" * 400}";"{"]" * 400}}}]', "profile 1, column families: an", id="deep"
+        ),
+        pytest.param("[" * 100_000, "line 1: nested too deep; expected a list of objects", id="too-deep"),
+        pytest.param(f'[{{"gpu_count": {"9" * 5000}}}]', "line 1: not JSON that can be read", id="digits"),
+        pytest.param(
             '[{"families": ["a"], "gpu_model": "V100", "gpu_count": 1, "power_w": NaN}]',
             "profile 1, column power_w: 'nan'",
             id="nan",
