@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from airflow_provider_eaco.core.model.errors import shown
 from airflow_provider_eaco.provider.report_socket import SOCKET_VARIABLE, ReportServer, SocketChannel
 from airflow_provider_eaco.provider.unit_channel import PlainChannel, TaskChannel, UnitChannel
 
 log = logging.getLogger(__name__)
+
+# Above it, JSON and floats no longer tell neighbouring whole numbers apart.
+_MAX_UNITS = 2**53
 
 # Processes with an open run of a task, and task tries whose run ended here. A fork has an id of its own.
 _open_in: set[int] = set()
@@ -34,12 +38,14 @@ def training_run(epochs: int | None = None, *, unit: str = "epoch") -> TrainingR
         loop is left.
     :param unit: what is counted: ``epoch``, or for example ``step``, ``tree`` or ``minute``. One report
         costs about 0.1 s in a task: choose units of seconds or more.
-    :raises ValueError: if ``epochs`` is not a whole number of at least 1.
+    :raises ValueError: if ``epochs`` is not a whole number from 1 to 2**53.
     """
-    if epochs is not None and (isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1):
-        raise ValueError(f"epochs: {epochs!r} must be a whole number of at least 1, or None")
+    if epochs is not None and (
+        isinstance(epochs, bool) or not isinstance(epochs, int) or not 1 <= epochs <= _MAX_UNITS
+    ):
+        raise ValueError(f"epochs: {shown(epochs)} must be a whole number from 1 to 2**53, or None")
     if not isinstance(unit, str) or not unit.strip():
-        raise ValueError(f"unit: {unit!r} must be the name of what is counted, such as 'epoch'")
+        raise ValueError(f"unit: {shown(unit)} must be the name of what is counted, such as 'epoch'")
     return TrainingRun(epochs, unit.strip())
 
 
@@ -121,12 +127,12 @@ class TrainingRun:
         self._begin()
         self._begun = False
         self.units_done += 1
-        saved = None if checkpoint is None else os.fspath(checkpoint)
+        saved = None if checkpoint is None else os.fsdecode(checkpoint)
         if saved is not None:
             self.checkpoint = saved
         total = "?" if self._units_total is None else self._units_total
-        shown = ", ".join(f"{name}={_shown(value)}" for name, value in self.metrics.items())
-        log.info("%s %d/%s done%s", self._unit, self.units_done, total, f": {shown}" if shown else "")
+        told = ", ".join(f"{name}={_shown(value)}" for name, value in self.metrics.items())
+        log.info("%s %d/%s done%s", self._unit, self.units_done, total, f": {told}" if told else "")
         self._channel.complete(self.units_done - 1, saved)
         self._channel.leave_if_yielded()
 

@@ -221,11 +221,35 @@ def test_on_a_simulated_node_a_unit_takes_what_the_device_model_says(
     assert account.units_done == 2
 
 
-@pytest.mark.parametrize("epochs", [0, -1, True, 1.5, "90"])
+@pytest.mark.parametrize(
+    "epochs", [0, -1, True, 1.5, "90", 2**53 + 1, 10**19, pytest.param(10**5000, id="vast")]
+)
 def test_a_wrong_number_of_epochs_is_refused(epochs: Any) -> None:
     """The argument is named, with what is allowed."""
     with pytest.raises(ValueError, match=r"^epochs: "):
         training_run(epochs=epochs)
+
+
+def test_as_many_epochs_as_json_can_count_are_a_training() -> None:
+    """The largest number that is told apart from its neighbours everywhere is allowed."""
+    with training_run(epochs=2**53) as run:
+        assert run.units_done == 0
+
+
+def test_a_checkpoint_named_in_bytes_is_the_same_file(store: Store, meter: Meter) -> None:
+    """Paths in bytes reach the record as text that names the same file, also where they are no UTF-8."""
+    with in_task(store), training_run(epochs=2) as run:
+        for path in (b"/ckpt/1", b"/ckpt/\xff"):
+            run.report(checkpoint=path)  # type: ignore[arg-type]  # what os.walk(b"...") gives
+            assert os.fsencode(store.progress["checkpoint"]) == path
+            assert run.checkpoint == os.fsdecode(path)
+
+
+def test_a_checkpoint_that_is_no_path_is_refused(store: Store, meter: Meter) -> None:
+    """The loop is told at once, before a record that nobody could read is written."""
+    with pytest.raises(TypeError, match="PathLike"), in_task(store), training_run(epochs=1) as run:
+        run.report(checkpoint=1)  # type: ignore[arg-type]  # the wrong type is the case
+    assert store.progress["checkpoint"] is None
 
 
 @pytest.mark.parametrize("unit", ["", " ", 3])
