@@ -33,7 +33,7 @@ from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import Job, OrderKey
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.ports import LaunchOrder
-from airflow_provider_eaco.dispatch.local import LocalDispatcher
+from airflow_provider_eaco.dispatch.local import DEFAULT_READY_TIMEOUT_S, LocalDispatcher
 from airflow_provider_eaco.provider.executor import EacoExecutor
 from airflow_provider_eaco.provider.request import parse_executor_config
 from airflow_provider_eaco.provider.wiring import Store, open_store
@@ -90,6 +90,8 @@ def make_run(waiting: int, residents: int) -> None:
 def settle_residents(executor: EacoExecutor, store: Store) -> list[tuple[LocalDispatcher, str]]:
     """Start a process group on each GPU under a lease, and let the executor adopt all of them."""
     dispatcher = LocalDispatcher()
+    if not dispatcher.warm_up(DEFAULT_READY_TIMEOUT_S):
+        raise RuntimeError("the residents' forkserver did not get ready")
     view = store.ledger.view()
     gpus = [(node.name, gpu.uuid) for node in view.nodes for gpu in node.gpus]
     started = []

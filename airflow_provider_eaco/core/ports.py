@@ -331,6 +331,7 @@ class Dispatcher(Protocol):
     def start(self, order: LaunchOrder) -> str:
         """Start the order and return a reference that survives a restart of the caller.
 
+        :raises NotReadyError: if it has to wait; the same order is to be handed in again later.
         :raises LaunchError: with the operating system's cause; then nothing was started.
         """
 

@@ -6,8 +6,8 @@ well; it does not fit jobs that outlive their starter: it runs the starter's mai
 waits for all children when the starter leaves, and reports 255 for children that are alive when the server
 itself has died.
 
-Messages in: ``setup`` once, then ``start``. Messages out: ``started`` or ``failed`` for each start, in
-order, and ``exited`` whenever a keeper has left.
+Messages in: the setup once, then ``start``. Messages out: ``ready`` once the modules are imported,
+``started`` or ``failed`` for each start, in order, and ``exited`` whenever a keeper has left.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from airflow_provider_eaco.dispatch.channel import Channel, ChannelClosedError
 from airflow_provider_eaco.dispatch.keeper import Order, keep
 from airflow_provider_eaco.dispatch.process_group import read_process
 
+# A process that SIGKILL finds inside a hung file system may take for ever to leave.
+_END_WAIT_S = 1.0
+
 
 def main(connection_fd: int, parent_pid: int) -> None:
     """Serve the dispatcher at the other end of ``connection_fd`` until it or its process is gone.
@@ -44,7 +47,9 @@ def main(connection_fd: int, parent_pid: int) -> None:
             return
         sys.path[:] = setup["sys_path"]
         _preload(setup["modules"])
-        _Server(channel, parent_pid).serve()
+        server = _Server(channel, parent_pid, setup["keeper_timeout_s"])
+        channel.send({"ready": os.getpid()})
+        server.serve()
 
 
 def _preload(modules: Sequence[str]) -> None:
@@ -63,8 +68,9 @@ def _preload(modules: Sequence[str]) -> None:
 
 
 class _Server:
-    def __init__(self, channel: Channel, parent_pid: int) -> None:
+    def __init__(self, channel: Channel, parent_pid: int, keeper_timeout_s: float) -> None:
         self._channel = channel
+        self._keeper_timeout_s = keeper_timeout_s
         self._keepers: dict[int, int] = {}  # pid -> start ticks
         self._wake_reader, wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
@@ -122,14 +128,28 @@ class _Server:
         if pid == 0:
             self._become_keeper(order, reader, writer)
         os.close(writer)
-        with open(reader, "rb") as answers:  # noqa: PTH123 - a pipe, not a path
-            answer = answers.read()
-        cause = json.loads(answer) if answer else "the keeper ended before it could report"
+        cause = self._await_report(pid, reader)
         process = read_process(pid)  # ended or not, it is there until it is collected
         if cause is not None or process is None:
             return {"failed": cause}
         self._keepers[pid] = process.start_ticks
         return {"started": pid, "start_ticks": process.start_ticks}
+
+    def _await_report(self, pid: int, reader: int) -> str | None:
+        """Return what the new keeper reports, or a cause of our own when it does not; closes ``reader``."""
+        with open(reader, "rb") as answers:
+            silence = "the keeper ended before it could report"
+            if not select.select([answers], [], [], self._keeper_timeout_s)[0]:
+                # A log on a file system that hangs must not hang every other start.
+                silence = f"the keeper did not get as far as its job within {self._keeper_timeout_s:g} s"
+                _end(pid)
+            # Only now: a report that came while it was ended stands for a job that may have begun.
+            os.set_blocking(reader, False)
+            answer = answers.read()
+        if not answer:
+            return silence
+        cause: str | None = json.loads(answer)
+        return cause
 
     def _become_keeper(self, order: Order, reader: int, writer: int) -> None:
         signal.set_wakeup_fd(-1)
@@ -146,3 +166,13 @@ class _Server:
             keep(order, report)
         finally:
             os._exit(1)
+
+
+def _end(pid: int) -> None:
+    """Send SIGKILL to a child that was not collected yet, and wait a moment for its end."""
+    handle = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        select.select([handle], [], [], _END_WAIT_S)
+    finally:
+        os.close(handle)

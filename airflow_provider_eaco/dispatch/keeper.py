@@ -75,10 +75,14 @@ def _prepare(order: Order) -> socket.socket:
         raise OSError(number, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(number)}")
     listener = claim(order.job_id, order.token)
     log_file = order.environment.get(LOG_FILE_VARIABLE)
-    if log_file:
-        _redirect_output(log_file)
-        # Written at once: a full disk has to show before the job runs, not by its silence.
-        os.write(1, f"job {order.job_id} starts under lease {order.token}\n".encode())
+    try:
+        if log_file:
+            _redirect_output(log_file)
+            # Written at once: a full disk has to show before the job runs, not by its silence.
+            os.write(1, f"job {order.job_id} starts under lease {order.token}\n".encode())
+    except OSError:
+        listener.close()  # before the report: whoever reads that must not find the claim still held
+        raise
     return listener
 
 

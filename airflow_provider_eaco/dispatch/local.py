@@ -6,34 +6,37 @@ and imports nothing that jobs need; all it holds is one child process and one so
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import airflow_provider_eaco
-from airflow_provider_eaco.core.model.errors import LaunchError
+from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
 from airflow_provider_eaco.core.ports import LaunchOrder, ProcessState
-from airflow_provider_eaco.dispatch.channel import Channel, ChannelClosedError
+from airflow_provider_eaco.dispatch.channel import ChannelClosedError
 from airflow_provider_eaco.dispatch.claim import claimant
 from airflow_provider_eaco.dispatch.environment import JOB_ID_VARIABLE, LEASE_TOKEN_VARIABLE
+from airflow_provider_eaco.dispatch.forkserver_process import ForkserverProcess
 from airflow_provider_eaco.dispatch.process_group import (
     Process,
     ProcessReference,
+    descendants_of,
     members_of,
     read_process,
     read_processes,
     send_signal,
 )
 
-# Covers the imports of the first start on a slow, busy machine; a later start takes milliseconds.
-DEFAULT_LAUNCH_TIMEOUT_S = 60.0
+# Covers the forkserver's imports on a slow, busy machine; nothing blocks while they last.
+DEFAULT_READY_TIMEOUT_S = 60.0
+# A start takes milliseconds. This one blocks the caller, whom Airflow takes for dead after 30 s by default
+# (``[scheduler] scheduler_health_check_threshold``).
+DEFAULT_ANSWER_TIMEOUT_S = 8.0
+# Less than the above by more than the forkserver's wait for the killed keeper: its answer has to arrive.
+DEFAULT_KEEPER_TIMEOUT_S = 5.0
 # Between a keeper's end and the forkserver's word on its exit code lie microseconds.
 _EXIT_CODE_WAIT_S = 1.0
 # Within this time several groups are judged by one pass over /proc.
@@ -41,11 +44,6 @@ _TABLE_AGE_S = 0.5
 # A keeper leaves by itself once its job is gone; this long after SIGKILL it is taken for stuck.
 _KEEPER_PATIENCE_S = 2.0
 _CODES_KEPT = 4096
-
-_COMMAND = (
-    "import sys; sys.path.insert(0, {root!r}); "
-    "from airflow_provider_eaco.dispatch.forkserver import main; main({fd}, {parent})"
-)
 
 _Identity = tuple[int, int]  # pid, start ticks
 
@@ -57,7 +55,10 @@ class LocalDispatcher:
     exit codes of groups that another dispatcher started are out of reach. Not for several threads at once.
 
     :param preload: modules that the forkserver imports before the first job; never imported here.
-    :param launch_timeout_s: longest time that one start may take, the forkserver's imports included.
+    :param ready_timeout_s: seconds that a new forkserver may take for its imports; no call waits for them.
+    :param answer_timeout_s: longest time that one start may block.
+    :param keeper_timeout_s: seconds after which the forkserver ends a keeper that has not got as far as its
+        job, because its log cannot be opened for example; more than a second below ``answer_timeout_s``.
     :param monotonic: clock for grace periods, in seconds; only differences count.
     """
 
@@ -65,13 +66,20 @@ class LocalDispatcher:
         self,
         preload: Sequence[str] = (),
         *,
-        launch_timeout_s: float = DEFAULT_LAUNCH_TIMEOUT_S,
+        ready_timeout_s: float = DEFAULT_READY_TIMEOUT_S,
+        answer_timeout_s: float = DEFAULT_ANSWER_TIMEOUT_S,
+        keeper_timeout_s: float = DEFAULT_KEEPER_TIMEOUT_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._preload = tuple(preload)
-        self._launch_timeout_s = launch_timeout_s
+        self._ready_timeout_s = ready_timeout_s
+        self._answer_timeout_s = answer_timeout_s
+        self._keeper_timeout_s = keeper_timeout_s
         self._monotonic = monotonic
-        self._forkserver: _Forkserver | None = None
+        self._forkserver: ForkserverProcess | None = None
+        self._begun_s = float("-inf")
+        self._failed_warm_up: str | None = None
+        self._unanswered: set[tuple[str, int]] = set()  # job ids and tokens that have had their first try
         self._awaited: set[_Identity] = set()
         self._codes: dict[_Identity, int] = {}
         self._endings: dict[str, _Ending] = {}
@@ -79,12 +87,18 @@ class LocalDispatcher:
         self._table: dict[int, Process] = {}
         self._table_read_s = float("-inf")
 
-    def warm_up(self) -> None:
-        """Begin to prepare the forkserver without waiting for it, so that the first start is a quick one.
+    def warm_up(self, timeout_s: float = 0.0) -> bool:
+        """Begin to prepare the forkserver, and return whether it is ready within ``timeout_s`` seconds.
 
         :raises LaunchError: if no process can be started.
         """
-        self._ensure_forkserver()
+        server = self._ensure_forkserver()
+        deadline_s = self._monotonic() + timeout_s
+        while self._forkserver is server and not server.is_ready:
+            left_s = deadline_s - self._monotonic()
+            if not self._take_in(max(left_s, 0.0)) and left_s <= 0:
+                break
+        return self._forkserver is server and server.is_ready
 
     def start(self, order: LaunchOrder) -> str:
         """Start the order and return its reference; if its lease's group lives already, return that one's.
@@ -93,9 +107,14 @@ class LocalDispatcher:
         Output goes to the file named by ``EACO_LOG_FILE`` in the order's environment, else where the output
         of this process goes.
 
+        A start that the forkserver leaves unanswered ends that forkserver, and has one more try on its
+        successor. The claim on the lease, held by whatever keeper the first one forked, keeps it single.
+
+        :raises NotReadyError: at once, while the forkserver prepares itself; and after a first try without
+            an answer. Call again later with the same order.
         :raises LaunchError: with the operating system's cause; then nothing was started.
         """
-        running = _find(order)
+        running = self._running(order)
         if running is not None:
             return str(running)
         _check(order)
@@ -103,6 +122,10 @@ class LocalDispatcher:
         if isinstance(answer, ProcessReference):
             return str(answer)
         if "failed" in answer:
+            # The cause may be that a keeper of the lost forkserver came first.
+            running = self._running(order)
+            if running is not None:
+                return str(running)
             raise LaunchError(f"job {order.job_id}: {answer['failed']}")
         identity = (int(answer["started"]), int(answer["start_ticks"]))
         self._awaited.add(identity)
@@ -156,6 +179,7 @@ class LocalDispatcher:
         if self._forkserver is not None:
             self._forkserver.close(timeout_s)
             self._lose_forkserver()
+            self._failed_warm_up = None
 
     def _is_alive(self, wanted: ProcessReference) -> bool:
         ending = self._endings.get(str(wanted))
@@ -190,45 +214,95 @@ class LocalDispatcher:
             self._table_read_s = now_s
         return self._table
 
+    def _running(self, order: LaunchOrder) -> ProcessReference | None:
+        """Return the group that lives under the order's lease, or ``None`` if nobody claims that.
+
+        :raises NotReadyError: while there is a keeper without a job. If its forkserver is gone before it
+            could report, it leaves by itself and starts nothing; if it cannot, it is ended.
+        :raises LaunchError: if such a keeper cannot be ended.
+        """
+        pid = claimant(order.job_id, order.token)
+        keeper = None if pid is None else read_process(pid)
+        if keeper is None:
+            return None
+        if descendants_of([keeper.pid], read_processes()):
+            return ProcessReference.here(keeper.pid, keeper.start_ticks, order.token, order.job_id)
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - keeper.start_ticks / os.sysconf("SC_CLK_TCK")
+        if age_s > self._ready_timeout_s:
+            raise LaunchError(f"job {order.job_id}: its keeper, process {keeper.pid}, hangs")
+        if age_s > self._answer_timeout_s:
+            send_signal(keeper, signal.SIGKILL)
+        raise NotReadyError(f"job {order.job_id}: process {keeper.pid} has claimed it and not started it yet")
+
     def _request_start(self, order: LaunchOrder) -> Mapping[str, Any] | ProcessReference:
         """Return the forkserver's answer, or the group itself if that lives though no answer came."""
-        deadline_s = self._monotonic() + self._launch_timeout_s
-        for is_last in (False, True):
-            try:
-                return self._request(_start_message(order), deadline_s)
-            except (ChannelClosedError, TimeoutError) as error:
-                self._lose_forkserver()
-                running = _find(order)
-                if running is not None:
-                    return running
-                # A forkserver that died between two starts deserves a successor; one that hangs does not.
-                if is_last or isinstance(error, TimeoutError):
-                    raise LaunchError(
-                        f"job {order.job_id}: the forkserver gave no answer: {error}"
-                    ) from error
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        server = self._ready_forkserver()
+        lease = (order.job_id, order.token)
+        try:
+            answer = self._request(server, _start_message(order))
+        except (ChannelClosedError, TimeoutError) as error:
+            self._lose_forkserver()
+            with contextlib.suppress(LaunchError):
+                self._ensure_forkserver()
+            # A keeper claims before it reports, and its report fails now: whoever has no claim runs nothing.
+            running = self._running(order)
+            if running is not None:
+                return running
+            problem = f"job {order.job_id}: the forkserver gave no answer: {error}"
+            if lease in self._unanswered:
+                self._unanswered.discard(lease)
+                raise LaunchError(f"{problem}; nor did the one before") from error
+            self._unanswered.add(lease)
+            raise NotReadyError(f"{problem}; there is one more try") from error
+        self._unanswered.discard(lease)
+        return answer
 
-    def _request(self, message: Mapping[str, Any], deadline_s: float) -> Mapping[str, Any]:
-        channel = self._ensure_forkserver().channel
-        channel.send(message, max(deadline_s - self._monotonic(), 0.0))
+    def _ready_forkserver(self) -> ForkserverProcess:
+        """Return the forkserver once it has told that it is prepared."""
+        self._collect()
+        server = self._forkserver
+        if server is not None and not server.is_ready and server.is_usable():
+            if self._monotonic() - self._begun_s < self._ready_timeout_s:
+                raise NotReadyError("the forkserver is still preparing itself")
+            self._lose_forkserver(f"was not ready within {self._ready_timeout_s:g} s")
+        server = self._ensure_forkserver()
+        if not server.is_ready:
+            raise NotReadyError("the forkserver has just been started")
+        return server
+
+    def _request(self, server: ForkserverProcess, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        deadline_s = self._monotonic() + self._answer_timeout_s
+        server.channel.send(message, self._answer_timeout_s)
         while (left_s := deadline_s - self._monotonic()) > 0:
-            answer = channel.receive(left_s)
-            if answer is not None and not self._note_exit(answer):
+            answer = server.channel.receive(left_s)
+            if answer is not None and not self._note(answer):
                 return answer
-        raise TimeoutError(f"not within {self._launch_timeout_s:g} s")
+        raise TimeoutError(f"not within {self._answer_timeout_s:g} s")
 
     def _collect(self, until: _Identity | None = None) -> None:
         """Take in the exit codes that have arrived; with ``until``, wait a moment for that one."""
         deadline_s = self._monotonic() + (_EXIT_CODE_WAIT_S if until else 0.0)
-        while self._forkserver is not None and (until is None or until not in self._codes):
-            try:
-                message = self._forkserver.channel.receive(max(deadline_s - self._monotonic(), 0.0))
-            except ChannelClosedError:
-                self._lose_forkserver()
+        while until is None or until not in self._codes:
+            if not self._take_in(max(deadline_s - self._monotonic(), 0.0)):
                 return
-            if message is None:
-                return
-            self._note_exit(message)
+
+    def _take_in(self, timeout_s: float) -> bool:
+        """Note one message of the forkserver; return whether one came."""
+        if self._forkserver is None or not self._forkserver.is_ours:
+            return False
+        try:
+            message = self._forkserver.channel.receive(timeout_s)
+        except ChannelClosedError:
+            self._lose_forkserver()
+            return False
+        return message is not None and self._note(message)
+
+    def _note(self, message: Mapping[str, Any]) -> bool:
+        """Take in what is no answer to a start; return whether it was that."""
+        if "ready" in message and self._forkserver is not None:
+            self._forkserver.is_ready = True
+            return True
+        return self._note_exit(message)
 
     def _note_exit(self, message: Mapping[str, Any]) -> bool:
         if "exited" not in message:
@@ -240,22 +314,34 @@ class LocalDispatcher:
             del self._codes[next(iter(self._codes))]
         return True
 
-    def _ensure_forkserver(self) -> _Forkserver:
+    def _ensure_forkserver(self) -> ForkserverProcess:
+        """Return the forkserver, made anew if need be; it may not be ready yet.
+
+        :raises LaunchError: if there can be none, or the last one was lost before it was ready. That is told
+            once; the next call makes another.
+        """
         if self._forkserver is not None and self._forkserver.is_usable():
             return self._forkserver
         self._lose_forkserver()
+        problem, self._failed_warm_up = self._failed_warm_up, None
+        if problem is not None:
+            raise LaunchError(f"the forkserver {problem}; its output has the cause")
         try:
-            self._forkserver = _Forkserver(self._preload)
+            self._forkserver = ForkserverProcess(self._preload, self._keeper_timeout_s)
         except (OSError, ChannelClosedError) as error:
             raise LaunchError(f"the forkserver could not be started: {error}") from error
+        self._begun_s = self._monotonic()
         return self._forkserver
 
-    def _lose_forkserver(self) -> None:
+    def _lose_forkserver(self, problem: str = "ended before it was ready") -> None:
         """Forget the forkserver, ending it if need be; its living groups have no exit codes from now on."""
-        if self._forkserver is not None:
-            self._forkserver.close(0.0)
-        self._forkserver = None
+        server, self._forkserver = self._forkserver, None
         self._awaited.clear()
+        if server is None:
+            return
+        server.close(0.0)
+        if server.is_ours and not server.is_ready:
+            self._failed_warm_up = problem
 
 
 @dataclass(slots=True)
@@ -273,57 +359,6 @@ class _Ending:
         present = [process for process in self.seen.values() if process.is_same(read_process(process.pid))]
         self.seen = {process.pid: process for process in present}
         return [process for process in present if with_keeper or process.pid != wanted.pid]
-
-
-class _Forkserver:
-    """The forkserver's process and our end of the connection to it."""
-
-    def __init__(self, preload: Sequence[str]) -> None:
-        self._owner_pid = os.getpid()
-        ours, theirs = socket.socketpair()
-        root = str(Path(airflow_provider_eaco.__file__).parent.parent)
-        command = _COMMAND.format(root=root, fd=theirs.fileno(), parent=os.getpid())
-        with theirs:
-            try:
-                # A session of its own: Ctrl-C in the scheduler's terminal is for the scheduler alone.
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", command],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except OSError:
-                ours.close()
-                raise
-        self.channel = Channel(ours)
-        try:
-            self.channel.send({"sys_path": sys.path, "modules": list(preload)})
-        except ChannelClosedError:
-            self.close(0.0)
-            raise
-
-    def is_usable(self) -> bool:
-        """Whether it lives and is ours: a fork of this process must not speak on the same connection."""
-        return self._owner_pid == os.getpid() and self._process.poll() is None
-
-    def close(self, timeout_s: float) -> None:
-        """Close the connection, and end the process if it has not ended within ``timeout_s`` seconds."""
-        self.channel.close()
-        if self._owner_pid != os.getpid():
-            return
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-def _find(order: LaunchOrder) -> ProcessReference | None:
-    pid = claimant(order.job_id, order.token)
-    process = None if pid is None else read_process(pid)
-    if process is None:
-        return None
-    return ProcessReference.here(process.pid, process.start_ticks, order.token, order.job_id)
 
 
 def _check(order: LaunchOrder) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from airflow.utils.state import TaskInstanceState
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.core.model.errors import LaunchError, StoreUnavailableError
+from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError, StoreUnavailableError
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LaunchOrder, LedgerView
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
@@ -55,7 +55,8 @@ class Launcher:
         """Start the task under its lease; return whether its process lives now.
 
         A task that is no longer queued loses its lease and its place here. One whose process cannot be
-        started is failed with the cause, so that Airflow's retries decide.
+        started is failed with the cause, so that Airflow's retries decide. While the dispatcher is not ready
+        the task keeps its lease and its place.
         """
         if facts is None or facts.state != TaskInstanceState.QUEUED:
             self._services.ledger.release(lease.token, JobPhase.REMOVED)
@@ -63,6 +64,9 @@ class Launcher:
             return False
         try:
             reference = self._services.dispatcher.start(self._order(task, lease, meter))
+        except NotReadyError as error:
+            log.debug("A granted task waits for the next heartbeat: job_id=%s reason=%s", task.job_id, error)
+            return False
         except (LaunchError, OSError) as error:
             log.warning("A granted task could not be started: job_id=%s error=%s", task.job_id, error)
             self._services.ledger.release(lease.token, JobPhase.FAILED)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airflow_provider_eaco.core.model.errors import LaunchError
+from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
 from airflow_provider_eaco.core.ports import Dispatcher, LaunchOrder
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, environment_without_gpu
 from airflow_provider_eaco.provider import task_log
@@ -51,7 +51,8 @@ class PlainLane:
     def start(self, workload: Any) -> bool:
         """Start the workload; return whether it was, after failing it with the cause if it cannot be.
 
-        A task that was queued again while its former process is still leaving waits for that.
+        A task that was queued again while its former process is still leaving waits for that; all wait while
+        the dispatcher is not ready.
         """
         job_id = job_id_of(workload)
         if self.groups.of_job(job_id) is not None:
@@ -59,6 +60,9 @@ class PlainLane:
         is_task = hasattr(workload, "ti")
         try:
             reference = self._dispatcher.start(self._order(workload, job_id, is_task))
+        except NotReadyError as error:
+            log.debug("A workload waits for the next heartbeat: job_id=%s reason=%s", job_id, error)
+            return False
         except (LaunchError, OSError) as error:
             log.warning("A workload could not be started: job_id=%s error=%s", job_id, error)
             self._fail(workload, is_task, error)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.core.model.errors import NotReadyError
 from airflow_provider_eaco.core.ports import LaunchOrder, ProcessState
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_group import (
@@ -40,13 +41,20 @@ class Rig:
         return LaunchOrder(job_id or str(uuid.uuid4()), token, entry_point, str(payload), environment)
 
     def start(self, entry_point, payload="", **details) -> str:
-        """Start an order and return its reference."""
+        """Start an order and return its reference, however often the dispatcher says "not now"."""
         return self.start_order(self.order(entry_point, payload, **details))
 
     def start_order(self, order, by=None) -> str:
-        reference = (by or self.dispatcher).start(order)
+        reference = self.until(lambda: self.try_start(order, by), "a start")
         self.references.append(reference)
         return reference
+
+    def try_start(self, order, by=None) -> str | None:
+        """Return the reference of a start, or ``None`` for "not now"."""
+        try:
+            return (by or self.dispatcher).start(order)
+        except NotReadyError:
+            return None
 
     def until(self, condition, what="what was waited for"):
         """Return what the condition returns as soon as that is true."""

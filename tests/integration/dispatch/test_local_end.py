@@ -17,6 +17,7 @@ from airflow_provider_eaco.dispatch.local import LocalDispatcher
 sys.path[:] = json.loads(sys.argv[1])
 order = LaunchOrder(**json.loads(sys.argv[2]))
 dispatcher = LocalDispatcher()
+dispatcher.warm_up(30)
 try:
     print(dispatcher.start(order), flush=True)
     sys.stdin.read()

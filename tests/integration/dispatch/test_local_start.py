@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import resource
@@ -8,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_eaco.core.model.errors import LaunchError
+from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
+from airflow_provider_eaco.dispatch.claim import claimant
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_group import ProcessReference
+
+DEADLINE_S = 30.0
 
 EXITS = [
     pytest.param(("exit_with", "null"), 0, "", id="returned nothing"),
@@ -87,12 +91,114 @@ def test_c19_an_interpreter_that_ends_at_once_is_a_launch_error(rig, monkeypatch
         rig.start("exit_with", "0")
 
 
-def test_c19_no_answer_is_a_launch_error_after_the_time_limit(rig):
-    """A forkserver that hangs in a preloaded module costs the limit; afterwards nothing of it is left."""
-    hanging = LocalDispatcher(["hanging_module"], launch_timeout_s=0.5)
-    with pytest.raises(LaunchError, match=r"gave no answer: not within 0\.5 s"):
-        hanging.start(rig.order("exit_with", "0"))
-    hanging.close(1.0)
+def test_c19_a_forkserver_that_never_gets_ready_is_a_launch_error_after_the_time_limit(rig):
+    """While a preloaded module hangs, starts are told "not now"; past the limit one is told the cause, and
+    the next begins anew.
+    """
+    now_s = [100.0]
+    hanging = LocalDispatcher(["hanging_module"], ready_timeout_s=60.0, monotonic=lambda: now_s[0])
+    order = rig.order("exit_with", "0")
+    for now_s[0] in (100.0, 159.0):
+        assert rig.try_start(order, by=hanging) is None
+    server = hanging._forkserver._process
+    now_s[0] = 160.0
+    with pytest.raises(LaunchError, match=r"the forkserver was not ready within 60 s") as raised:
+        hanging.start(order)
+    assert not isinstance(raised.value, NotReadyError)
+    assert server.returncode == -signal.SIGKILL
+    assert rig.try_start(order, by=hanging) is None
+    hanging.close(0.0)
+
+
+def test_c24_a_start_does_not_wait_for_the_forkserver_to_get_ready(rig):
+    """A start on a forkserver that is importing returns with "not now"; the same order starts later, once."""
+    order = rig.order("exit_with", "4")
+    with pytest.raises(NotReadyError, match="the forkserver has just been started"):
+        rig.dispatcher.start(order)
+    rig.server().send_signal(signal.SIGSTOP)
+    server = rig.server()
+    rig.try_start(order)
+    assert rig.server() is server, "it has time to get ready"
+    server.send_signal(signal.SIGCONT)
+    assert rig.dispatcher.warm_up(DEADLINE_S)
+    assert rig.ended(rig.dispatcher.start(order)).exit_code == 4
+
+
+def test_c24_a_start_without_an_answer_is_tried_again_on_a_new_forkserver(rig):
+    """A forkserver that hangs is ended after the limit, and the start succeeds on its successor."""
+    patient = rig.dispatcher = LocalDispatcher(answer_timeout_s=0.3)
+    assert patient.warm_up(DEADLINE_S)
+    hung = rig.server()
+    hung.send_signal(signal.SIGSTOP)
+    order = rig.order("exit_with", "4")
+    with pytest.raises(NotReadyError, match=r"gave no answer: not within 0\.3 s; there is one more try"):
+        patient.start(order)
+    assert hung.returncode == -signal.SIGKILL
+    patient._answer_timeout_s = DEADLINE_S
+    assert rig.ended(rig.start_order(order)).exit_code == 4
+
+
+def test_c24_a_second_start_without_an_answer_is_a_launch_error(rig):
+    """When the successor hangs as well, the start fails with the cause and nothing of it runs."""
+    patient = rig.dispatcher = LocalDispatcher(answer_timeout_s=0.3)
+    order = rig.order("exit_with", "0")
+    for wanted in (NotReadyError, LaunchError):
+        assert patient.warm_up(DEADLINE_S)
+        rig.server().send_signal(signal.SIGSTOP)
+        with pytest.raises(LaunchError, match="the forkserver gave no answer") as raised:
+            patient.start(order)
+        assert type(raised.value) is wanted
+    assert claimant(order.job_id, order.token) is None
+
+
+def test_c24_a_keeper_of_a_hung_forkserver_starts_nothing_beside_the_second_try(rig, tmp_path):
+    """What the hung forkserver had forked already ends without running the job, and the job runs once."""
+    patient = rig.dispatcher = LocalDispatcher(answer_timeout_s=1.0, keeper_timeout_s=DEADLINE_S)
+    assert patient.warm_up(DEADLINE_S)
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)  # a log that cannot be opened until somebody reads it
+    order = rig.order("write", "once", token=0, EACO_LOG_FILE=str(pipe))
+    assert rig.try_start(order) is None, "its forkserver waits for the keeper, which waits for its log"
+    assert claimant(order.job_id, order.token) is not None
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    patient._answer_timeout_s = DEADLINE_S
+    assert rig.ended(rig.start_order(order)).exit_code == 0
+    assert os.read(reader, 65_536).count(b"once") == 1
+    os.close(reader)
+
+
+def test_c24_a_keeper_that_outlives_its_forkserver_without_a_job_is_ended(rig, tmp_path):
+    """A keeper that stays stuck after its forkserver was ended does not hold its lease for ever."""
+    patient = rig.dispatcher = LocalDispatcher(answer_timeout_s=1.0, keeper_timeout_s=DEADLINE_S)
+    assert patient.warm_up(DEADLINE_S)
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    order = rig.order("exit_with", "0", EACO_LOG_FILE=str(pipe))
+    assert rig.try_start(order) is None
+    stuck = claimant(order.job_id, order.token)
+
+    def is_free():
+        with contextlib.suppress(NotReadyError):
+            patient._running(order)
+        return rig.alive([stuck]) == []
+
+    rig.until(is_free, "the end of the stuck keeper")
+    assert claimant(order.job_id, order.token) is None
+
+
+def test_c24_a_log_that_hangs_fails_its_own_start_only(rig, tmp_path):
+    """A keeper that does not report is ended by the forkserver, which then starts the next job."""
+    rig.dispatcher = LocalDispatcher(answer_timeout_s=DEADLINE_S, keeper_timeout_s=2.0)
+    assert rig.dispatcher.warm_up(DEADLINE_S)
+    server = rig.server()
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    order = rig.order("exit_with", "0", EACO_LOG_FILE=str(pipe))
+    with pytest.raises(LaunchError, match=r"did not get as far as its job within 2 s"):
+        rig.dispatcher.start(order)
+    assert claimant(order.job_id, order.token) is None
+    assert rig.ended(rig.start("exit_with", "4")).exit_code == 4
+    assert rig.server() is server
 
 
 def test_c19_a_system_without_room_is_a_launch_error(rig):
@@ -196,7 +302,7 @@ def test_a_killed_forkserver_is_replaced(rig, tmp_path):
 
 
 def test_a_start_after_the_forkserver_died_unseen(rig):
-    """A start that finds its forkserver dead makes a new one in the same call."""
+    """A start that finds its forkserver dead makes a new one, on which the same order starts."""
     rig.ended(rig.start("exit_with", "0"))
     os.kill(rig.server().pid, signal.SIGKILL)
     rig.server().wait()
