@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.models.taskinstancekey import TaskInstanceKey
 
-from airflow_provider_eaco.core.model.errors import LaunchError
+from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
 from airflow_provider_eaco.core.model.gpu import Gpu, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
@@ -43,8 +43,11 @@ class FakeDispatcher:
         self.states: dict[str, ProcessState] = {}
         self.killed: list[str] = []
         self.refuse: str | None = None
+        self.is_ready = True
 
     def start(self, order: Any) -> str:
+        if not self.is_ready:
+            raise NotReadyError("still preparing")
         if self.refuse:
             raise LaunchError(self.refuse)
         self.orders.append(order)

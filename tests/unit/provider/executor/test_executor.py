@@ -226,6 +226,19 @@ def test_what_is_no_task_fails_once_if_its_process_cannot_be_started(started_exe
 
 
 @pytest.mark.parametrize("kind", QUEUES)
+def test_c24_what_cannot_be_started_yet_stays_queued(started_executor, kind):
+    """While the dispatcher is not ready a heartbeat reports nothing; the first one after that starts it."""
+    executor, dispatcher = started_executor
+    queue_unheld(executor, kind, 1)
+    dispatcher.is_ready = False
+    executor.heartbeat()
+    assert not executor.event_buffer
+    dispatcher.is_ready = True
+    executor.heartbeat()
+    assert len(dispatcher.orders) == 1
+
+
+@pytest.mark.parametrize("kind", QUEUES)
 def test_what_is_no_task_takes_the_room_of_parallelism_and_not_more(started_executor, kind):
     """Of ten two run, eight stay queued; each that ends makes room for the next."""
     executor, dispatcher = started_executor

@@ -92,6 +92,20 @@ def test_c19_a_task_that_cannot_be_started_fails_with_the_cause(rig):
     assert rig.phase("a") == "failed"
 
 
+def test_c24_a_granted_task_keeps_its_lease_while_the_dispatcher_is_not_ready(rig):
+    """A start that has to wait fails nothing and gives no GPU back; a later heartbeat makes it."""
+    rig.queue("a", "first")
+    rig.dispatcher.is_ready = False
+    rig.beat()
+    [lease] = rig.ledger.view().leases
+    rig.beat()
+    assert (rig.host.failed, rig.phase("a")) == ([], "leased")
+    rig.dispatcher.is_ready = True
+    rig.beat()
+    assert rig.phase("a") == "running"
+    assert [order.token for order in rig.dispatcher.orders] == [lease.token]
+
+
 def test_a_hand_over_without_our_tables_is_made_good_later(rig, monkeypatch):
     """When the row cannot be written at the hand-over, the workload stays and the heartbeat writes it."""
 
