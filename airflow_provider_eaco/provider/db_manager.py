@@ -10,6 +10,7 @@ from typing import Any
 from airflow import settings
 from airflow.utils.db_manager import BaseDBManager
 from alembic import command
+from sqlalchemy import inspect
 
 from airflow_provider_eaco.store.migrate import ALEMBIC_FILE, MIGRATION_DIR
 from airflow_provider_eaco.store.schema import VERSION_TABLE, metadata
@@ -37,10 +38,31 @@ class EacoDBManager(BaseDBManager):
         if self._is_supported():
             super().initdb(use_migration_files=use_migration_files)  # type: ignore[no-untyped-call] # the same
 
-    def upgradedb(self, *arguments: Any, **named: Any) -> None:
-        """Upgrade the tables, or make them where there are none."""
-        if self._is_supported():
-            super().upgradedb(*arguments, **named)  # type: ignore[no-untyped-call] # the same
+    def upgradedb(
+        self,
+        to_revision: str | None = None,
+        from_revision: str | None = None,
+        show_sql_only: bool = False,
+        use_migration_files: bool = False,
+    ) -> None:
+        """Upgrade the tables, or make them where there are none.
+
+        At the newest revision no table is missing afterwards: one that was dropped is there again, empty.
+        """
+        if not self._is_supported():
+            return
+        super().upgradedb(to_revision, from_revision, show_sql_only, use_migration_files)  # type: ignore[no-untyped-call] # the same
+        # An older revision has other tables.
+        if not show_sql_only and self.get_current_revision() == self.get_script_object().get_current_head():  # type: ignore[no-untyped-call] # the same
+            self._make_missing_tables()
+
+    def _make_missing_tables(self) -> None:
+        # Alembic knows the revision only; to it, a table that somebody dropped is there.
+        engine = self.session.get_bind().engine
+        missing = self.metadata.tables.keys() - set(inspect(engine).get_table_names())
+        if missing:
+            self.log.warning("Making tables that were dropped, without rows: %s", ", ".join(sorted(missing)))
+            self.metadata.create_all(engine)
 
     def check_migration(self) -> bool:
         """Tell whether nothing is left to migrate."""
