@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from sqlalchemy.orm import Session
 
 from airflow_provider_eaco.provider.instructions import read_progress
 
@@ -27,10 +28,12 @@ class WorkloadKey(NamedTuple):
         pytest.param(None, id="absent"),
     ],
 )
-def test_c23_what_cannot_be_read_counts_as_not_reported(monkeypatch, text):
+def test_c23_what_cannot_be_read_counts_as_not_reported(
+    monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
     """One task's nonsense is as good as nothing, and the others' progress is read."""
     stored = {"bad": text, "good": '{"units_done": 1}'}
     backend = SimpleNamespace(get=lambda scope, name, session: stored[scope.task_id])
     monkeypatch.setattr("airflow.state.get_state_backend", lambda: backend)
     keys = [WorkloadKey(dag_id="d", run_id="r", task_id=task, map_index=-1) for task in stored]
-    assert read_progress(None, keys) == {keys[1]: {"units_done": 1}}
+    assert read_progress(Session(), keys) == {keys[1]: {"units_done": 1}}
