@@ -356,6 +356,9 @@ class GpuLane:
                 reports.append(parse_report(group.job_id, value))
             except InvalidReportError as error:
                 log.warning("A progress report is ignored: job_id=%s error=%s", group.job_id, error)
+            except Exception:
+                # What one task wrote must not keep the leases of all others.
+                log.exception("A progress report cannot be read: job_id=%s", group.job_id)
         return reports
 
 
