@@ -248,14 +248,18 @@ class GpuLane:
                 write_instruction(session, key_of[each.job_id], each.as_json())
         self._told.update({each.job_id: each for each in changed})
 
-    def drop_unwanted(self) -> None:
-        """Forget held tasks that Airflow has taken back: cleared, failed, skipped, or never committed."""
-        held = [task.job_id for task in self.holding]
+    def drop_unwanted(self) -> list[Any]:
+        """Forget held tasks that Airflow has taken back: cleared, failed, skipped, or never committed.
+
+        Return the keys of those whose id is gone: they were cleared, or their hand-over never happened.
+        """
+        held = {task.job_id: task.key for task in self.holding}
         facts = self._facts(held)
         for job_id in held:
             own = facts.get(job_id)
             if own is None or own.state != "queued":
                 self.drop(job_id)
+        return [key for job_id, key in held.items() if job_id not in facts]
 
     def drop(self, job_id: str) -> None:
         """Forget a held task and take its row out of the queue."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason
@@ -137,7 +138,7 @@ class Lanes:
             yield "inventory", self.gpu.report_nodes
             yield "Airflow pools", self.gpu.size_pools
             if self._unwanted_due.due():
-                yield "taken back", self.gpu.drop_unwanted
+                yield "taken back", partial(self._take_back, self.gpu)
             yield "holding", self.gpu.hold
             if self.pool_less is not None and self._pool_less_due.due():
                 yield "tasks without a pool", self._look_for_pool_less
@@ -192,6 +193,16 @@ class Lanes:
         held = len(self._stranded) + (0 if self.gpu is None else len(self.gpu.holding))
         granted = 0 if self.gpu is None else len(self.gpu.groups)
         return f"held={held} running_gpu={granted} running_plain={len(self.plain.groups)}"
+
+    def _take_back(self, gpu: GpuLane) -> None:
+        """Forget what Airflow has taken back; take what it believes to have handed over under a new id."""
+        keys = gpu.drop_unwanted()
+        if not keys:
+            return
+        known = gpu.known_ids() | {str(workload.ti.id) for workload in self._host.queue().values()}
+        with own_session() as session:
+            queued = task_instances.queued_anew(session, keys, self._executor.job_id)
+            self.adopt([ti for ti in queued if str(ti.id) not in known])
 
     def _tell_misconfigured(self) -> None:
         problem = (

@@ -81,6 +81,29 @@ def without_pool(
     return {str(row.id): (_facts(row), row.executor_config) for row in session.execute(query)}
 
 
+def queued_anew(
+    session: Session, keys: Iterable[TaskInstanceKey], scheduler_job_id: Any
+) -> list[TaskInstance]:
+    """Return the task instances of these tasks that count as queued by this scheduler, whatever their id.
+
+    A clear that meets the scheduler in the middle of a hand-over gives the row a new id and leaves its state
+    queued: Airflow then waits for an executor that was never told of that id.
+    """
+    found: list[TaskInstance] = []
+    for key in keys:
+        found += session.scalars(
+            select(TaskInstance).where(
+                TaskInstance.dag_id == key.dag_id,
+                TaskInstance.run_id == key.run_id,
+                TaskInstance.task_id == key.task_id,
+                TaskInstance.map_index == key.map_index,
+                TaskInstance.state == TaskInstanceState.QUEUED,
+                TaskInstance.queued_by_job_id == scheduler_job_id,
+            )
+        )
+    return found
+
+
 def living_owners(session: Session, threshold: Any) -> set[str]:
     """Return the ids of scheduler jobs that are running and have reported since ``threshold``."""
     from airflow.jobs.job import Job, JobState

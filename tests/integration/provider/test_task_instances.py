@@ -8,7 +8,13 @@ from uuid import uuid4
 import pytest
 from airflow.models.taskinstance import TaskInstance
 
-from airflow_provider_eaco.provider.task_instances import facts_of, keep_alive, living_owners, without_pool
+from airflow_provider_eaco.provider.task_instances import (
+    facts_of,
+    keep_alive,
+    living_owners,
+    queued_anew,
+    without_pool,
+)
 from tests.integration.provider.airflow_rows import NOW, AirflowRows, config_of
 
 
@@ -37,6 +43,26 @@ def test_c20_a_task_that_is_not_queued_any_more_is_seen(airflow_rows: AirflowRow
         facts = facts_of(session, ids.values())
     states = {name: facts[job_id].state for name, job_id in ids.items() if job_id in facts}
     assert states == {"failed": "failed", "queued": "queued", "reset": None}
+
+
+def test_c20_a_row_that_a_clear_left_queued_under_a_new_id_is_found(airflow_rows: AirflowRows) -> None:
+    """Only what this scheduler has queued counts: another's is not lost, and one not queued is not due."""
+    airflow_rows.run()
+    scheduler_id = int(airflow_rows.scheduler(10))
+    table = TaskInstance.__table__
+    keys = []
+    for name, values in {
+        "lost": {"queued_by_job_id": scheduler_id},
+        "of-another": {"queued_by_job_id": scheduler_id + 1},
+        "scheduled": {"queued_by_job_id": scheduler_id, "state": "scheduled"},
+    }.items():
+        job_id = airflow_rows.task(name)
+        with airflow_rows.session() as session:
+            keys.append(facts_of(session, [job_id])[job_id].key)
+        airflow_rows.set(table, {"id": uuid4(), "try_number": 2, **values}, task_id=name)
+    with airflow_rows.session() as session:
+        found = [(ti.task_id, ti.try_number) for ti in queued_anew(session, keys, scheduler_id)]
+    assert found == [("lost", 2)]
 
 
 def test_more_tasks_than_one_statement_takes(airflow_rows: AirflowRows) -> None:

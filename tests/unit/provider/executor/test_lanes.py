@@ -1,5 +1,6 @@
 """Both lanes together: what GPU tasks are told while ours is broken, and what goes on all the same."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -58,6 +59,26 @@ def test_c67_tables_out_of_reach_are_told_to_those_who_wait(executor, monkeypatc
     lanes.note_unavailable("the database is gone")
     line = "misconfigured: GPU tasks wait until the provider's tables can be used: the database is gone"
     assert rig.host.told == [("first", "eaco hold", line)]
+
+
+def test_c20_a_task_that_a_clear_left_queued_under_a_new_id_is_taken_over(executor, monkeypatch):
+    """Airflow waits for nobody then; ours takes it over, but not what was handed over again already."""
+    rig = LaneRig(monkeypatch)
+    rig.queue("old", "first")
+    rig.facts.clear()
+    rig.queue("again", "second")
+    lost, handed_over = (SimpleNamespace(id=each) for each in ("new", "again"))
+    executor.job_id = 7
+    lanes = Lanes(rig.host, executor, rig.dispatcher, None)
+    lanes.gpu, taken = rig.lane, []
+    monkeypatch.setattr(lanes_module, "own_session", nullcontext)
+    monkeypatch.setattr(lanes_module.task_instances, "queued_anew", lambda *_: [lost, handed_over])
+    monkeypatch.setattr(lanes, "adopt", taken.extend)
+    steps = dict(lanes.steps())
+    steps["taken back"]()
+    assert [ti.id for ti in taken] == ["new"]
+    assert not rig.lane.holding.get("old")
+    assert rig.lane.holding.get("again")
 
 
 def test_a_cpu_task_without_its_pool_is_told_with_code_and_sentence(monkeypatch):
