@@ -174,6 +174,14 @@ class Rig:
         assert story is not None, f"job {job_id} is not stored"
         return story
 
+    def wait_idle(self) -> None:
+        """Return when no job waits, no job runs and no lease is held."""
+        unfinished = "SELECT job_id, dag_id, phase FROM eaco_job WHERE phase IN ('waiting', 'leased', 'running')"
+        self.wait_for(
+            lambda: not self.airflow.query(unfinished) and not self.leases(),
+            lambda: f"no job waits or runs; {self.airflow.query(unfinished)}, leases {self.leases()}",
+        )
+
     def leases(self) -> list[dict[str, Any]]:
         """Return the leases that are held now."""
         return self.airflow.query("SELECT * FROM eaco_lease WHERE released_at IS NULL ORDER BY token")
@@ -279,11 +287,7 @@ def check_quiet(rig: Rig) -> None:
         lambda: not task_processes(rig.airflow),
         lambda: f"no process of a task is left; {task_processes(rig.airflow)}",
     )
-    unfinished = "SELECT job_id, dag_id, phase FROM eaco_job WHERE phase IN ('waiting', 'leased', 'running')"
-    rig.wait_for(
-        lambda: not rig.airflow.query(unfinished),
-        lambda: f"no job waits or runs; {rig.airflow.query(unfinished)}",
-    )
+    rig.wait_idle()
     check_leases(rig.lease_history())
     assert rig.airflow.component(SCHEDULER).exit_code is None
     assert rig.airflow.api.call("GET", "/monitor/health")["scheduler"]["status"] == "healthy"
