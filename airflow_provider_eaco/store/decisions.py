@@ -164,12 +164,16 @@ def _row(plan: Plan, subject: str, item: KindDecision) -> dict[str, Any]:
 
 
 def _plain(prediction: SetPrediction) -> dict[str, Any]:
+    expected: dict[str, Any] = {}
+    if prediction.expected is not None:
+        expected = {"expected": dict(prediction.expected), "expected_power_w": prediction.expected_power_w}
     return {
         "slowdowns": dict(prediction.slowdowns),
         "power_w": prediction.power_w,
         "utilisation_pct": prediction.utilisation_pct,
         "measured": prediction.measured,
         "error": prediction.error,
+        **expected,
     }
 
 

@@ -186,8 +186,11 @@ class SetPrediction:
     """What is expected of a resident set.
 
     ``slowdowns`` per family; ``power_w`` of the whole placement; ``measured`` tells a measured set from an
-    estimated one; ``error`` is the relative error that was already added to the slowdowns of an estimate.
-    ``undone`` counts the trials of exactly this set that were undone.
+    estimated one; ``error`` is the relative error that was already added to the slowdowns of an estimate (the
+    largest of its members). ``undone`` counts the trials of exactly this set that were undone.
+
+    ``slowdowns`` and ``power_w`` are the careful figures, which limits are held against. What is as likely to
+    be exceeded as not stands in ``expected`` and ``expected_power_w``, where a predictor tells it.
     """
 
     slowdowns: Mapping[str, float]
@@ -196,6 +199,18 @@ class SetPrediction:
     measured: bool
     error: float = 0.0
     undone: int = 0
+    expected: Mapping[str, float] | None = None
+    expected_power_w: float | None = None
+
+    @property
+    def expected_slowdowns(self) -> Mapping[str, float]:
+        """The slowdowns to reckon energy with: the expected ones, else the only ones there are."""
+        return self.slowdowns if self.expected is None else self.expected
+
+    @property
+    def joint_power_w(self) -> float | None:
+        """The draw to reckon energy with: the expected one, else the only one there is."""
+        return self.power_w if self.expected_power_w is None else self.expected_power_w
 
 
 @dataclass(frozen=True, slots=True)
