@@ -9,9 +9,15 @@ from airflow_provider_eaco.core.model.decision import Verdict, hold
 from airflow_provider_eaco.core.model.instruction import Confirm, Instruction, Plan, Yield
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
-from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering, Review
+from airflow_provider_eaco.core.policy.base import (
+    AdmissionPolicy,
+    Ordering,
+    Review,
+    Steering,
+    SteeringPolicy,
+)
 from airflow_provider_eaco.core.policy.line import Line
-from airflow_provider_eaco.core.policy.queue import line_up
+from airflow_provider_eaco.core.policy.queue import Queue, line_up
 from airflow_provider_eaco.core.policy.rules import Rule
 
 
@@ -41,14 +47,25 @@ def run_cycle(
         else:
             # 5. Hold or reject it, and keep for those that wait for GPUs what ordering and rules say.
             line.hold(job, kind, decision)
-    # 6. One decision a kind, in queue order.
+    # 6. Ask what is to be done to nodes and power limits, now that it is known who runs where.
+    steering = _steering(policy, line, queue)
+    # 7. One decision a kind, in queue order.
     return Plan(
         pool=snapshot.pool.settings.name,
         now_s=snapshot.now_s,
-        instructions=(*reviews, *line.launches),
+        instructions=(*reviews, *line.launches, *steering.instructions),
         decisions=line.decisions(),
         order=tuple(job.job_id for job in queue.jobs),
+        look_again_s=steering.look_again_s,
     )
+
+
+def _steering(policy: AdmissionPolicy, line: Line, queue: Queue) -> Steering:
+    if not isinstance(policy, SteeringPolicy):
+        return Steering()
+    launched = {launch.job.job_id for launch in line.launches}
+    waiting = tuple(job for job in queue.jobs if job.job_id not in launched)
+    return policy.steer(replace(line.snapshot, waiting=waiting, kept_nodes={}))
 
 
 def _review(policy: AdmissionPolicy, snapshot: ClusterSnapshot) -> tuple[list[Instruction], ClusterSnapshot]:

@@ -9,7 +9,7 @@ from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.decision import Finding, Reason, Verdict, hold
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.gpu import GpuReading
-from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
+from airflow_provider_eaco.core.model.instruction import KindDecision, Plan, Steer
 from airflow_provider_eaco.core.model.job import JobKind
 from airflow_provider_eaco.core.model.placement import Lease, Placement
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
@@ -33,7 +33,9 @@ class CycleReport:
     ``failures`` has, by pool, the exception of a policy or an ordering that holds that pool's jobs.
     ``granted`` are the new leases, ``rejected`` the jobs that can never run, ``conflicts`` the jobs whose
     GPUs changed while it was planned (they wait on), ``yielding`` those that were asked to leave.
-    ``changed`` are the decisions that were news.
+    ``changed`` are the decisions that were news. ``steers`` is what nodes and GPUs are to be told, after the
+    grants have begun; ``look_again_s`` the earliest instant at which a pool wants to be planned again though
+    nothing happens.
     """
 
     planned: bool
@@ -45,6 +47,8 @@ class CycleReport:
     unconfirmed: tuple[Placement, ...] = ()
     yielding: tuple[str, ...] = ()
     changed: tuple[KindDecision, ...] = ()
+    steers: tuple[Steer, ...] = ()
+    look_again_s: float | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -124,6 +128,7 @@ class AdmissionLoop:
         try:
             ordering, rules = self._ordering_of(settings.ordering), make_rules(settings)
             plan = run_cycle(self._policy(settings), ordering, snapshot, rules)
+            cycle.look_again_at(plan.look_again_s)
             return self._carry_out(plan, snapshot, view, cycle)
         except StoreUnavailableError:
             raise
@@ -164,7 +169,12 @@ class _Cycle:
     planned: bool = False
     applied: Applied = field(default_factory=Applied)
     changed: list[KindDecision] = field(default_factory=list)
+    look_again_s: float | None = None
     failures: dict[str, str] = field(default_factory=dict)
+
+    def look_again_at(self, at_s: float | None) -> None:
+        if at_s is not None:
+            self.look_again_s = at_s if self.look_again_s is None else min(at_s, self.look_again_s)
 
     def report(self, *, planned: bool, problem: str | None = None) -> CycleReport:
         done = self.applied
@@ -178,6 +188,8 @@ class _Cycle:
             unconfirmed=tuple(done.unconfirmed),
             yielding=tuple(done.yielding),
             changed=tuple(self.changed),
+            steers=tuple(done.steers),
+            look_again_s=self.look_again_s,
             failures=dict(self.failures),
         )
 

@@ -10,10 +10,10 @@ from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.errors import LeaseConflictError
 from airflow_provider_eaco.core.model.instruction import (
     Confirm,
-    Instruction,
     KindDecision,
     Launch,
     Plan,
+    Steer,
     Unconfirmed,
     Yield,
 )
@@ -41,6 +41,7 @@ class Applied:
     confirmed: list[Placement] = field(default_factory=list)
     unconfirmed: list[Placement] = field(default_factory=list)
     yielding: list[str] = field(default_factory=list)
+    steers: list[Steer] = field(default_factory=list)
 
 
 class Applier:
@@ -71,6 +72,9 @@ class Applier:
         for instruction in plan.instructions:
             if isinstance(instruction, Launch):
                 self._launch(instruction, snapshot, versions, owners, applied)
+            elif isinstance(instruction, Steer):
+                # Nodes and GPUs are their owner's to steer, as processes are their owner's to start.
+                applied.steers.append(instruction)
             else:
                 self._review(instruction, snapshot, applied)
         for item in plan.decisions:
@@ -114,7 +118,9 @@ class Applier:
         for job_id in launch.co_residents:
             self._decisions.record_event(job_id, "trial", f"{newcomer.label} joined on {where}", now_s)
 
-    def _review(self, review: Instruction, snapshot: ClusterSnapshot, applied: Applied) -> None:
+    def _review(
+        self, review: Confirm | Unconfirmed | Yield, snapshot: ClusterSnapshot, applied: Applied
+    ) -> None:
         held = _set_at(review.placement, snapshot)
         if held is None:
             return
@@ -122,7 +128,7 @@ class Applier:
             self._ask_to_yield(review, held, snapshot.now_s, applied)
         elif isinstance(review, Confirm):
             self._end_trial(held, review.set_version, LeaseState.CONFIRMED, snapshot.now_s, applied)
-        elif isinstance(review, Unconfirmed):
+        else:
             self._end_trial(held, review.set_version, LeaseState.UNCONFIRMED, snapshot.now_s, applied)
 
     def _ask_to_yield(self, review: Yield, held: GpuSet, now_s: float, applied: Applied) -> None:

@@ -90,7 +90,8 @@ def learn_set(
     The slowdown of a family is its mean unit time under the present set / its unit time alone, this run's own
     where it has run alone, else its profile's. An undone set is remembered at no less than what undid it,
     however well it did before, so that it is not tried again at once (C59). Without a unit of every member
-    and a reference for each nothing is measured; ``undone`` still counts where the set has a profile.
+    and a reference for each, or under a power limit, nothing is measured; ``undone`` still counts where the
+    set has a profile.
     """
     models = {gpu.model for gpu in held.gpus}
     if len(held.residents) < 2 or len(models) != 1:
@@ -153,6 +154,8 @@ def _observed(held: GpuSet, book: ProfileBook) -> tuple[dict[str, float], Runnin
     for resident in held.residents:
         solo_s, seen = _solo_unit_s(resident, held, book), resident.observation
         if solo_s is None or seen is None or seen.set_version != resident.set_version or not seen.unit_s:
+            return None
+        if seen.limited:
             return None
         by_family[resident.job.request.family].append(seen.unit_s / solo_s)
         units.append(seen.units)

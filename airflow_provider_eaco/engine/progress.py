@@ -39,12 +39,16 @@ class InvalidReportError(EacoError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UnitTime:
-    """One finished unit, counted from 0: its device time, and the set's version when it began and ended."""
+    """One finished unit, counted from 0: its device time, and the set's version when it began and ended.
+
+    ``limited``: a power limit was in force during some of it.
+    """
 
     index: int
     elapsed_s: float
     version_at_begin: int | None
     version_at_end: int | None
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +180,20 @@ def _taken(
     version = lease.set_version
     if seen is None or seen.set_version != version:
         seen = Observation(version)
-    under = [u.elapsed_s for u in new if u.version_at_begin == u.version_at_end == version]
-    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(RunningMean.of(under))
+    under = [unit for unit in new if unit.version_at_begin == unit.version_at_end == version]
+    under_s = [unit.elapsed_s for unit in under]
+    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(RunningMean.of(under_s))
     observation = Observation(
         version,
         units=measured.samples,
         unit_s=measured.mean,
         elapsed_s=seen.elapsed_s + math.fsum(u.elapsed_s for u in new if u.version_at_end == version),
         spread_s=measured.spread,
+        limited=seen.limited or any(unit.limited for unit in under),
     )
     solo = RunningMean(stored.solo_units, stored.solo_unit_s, stored.solo_spread_s)
     if alone:
-        solo = solo.merged(RunningMean.of(under))
+        solo = solo.merged(RunningMean.of([unit.elapsed_s for unit in under if not unit.limited]))
     progress = replace(
         stored,
         units_done=report.units_done,

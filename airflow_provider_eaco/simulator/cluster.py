@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from airflow_provider_eaco.core.energy.configuration import SetPerformance
-from airflow_provider_eaco.core.energy.node_power import NodePower, NodePowerState, SleepRule
 from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState, SleepRule
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
 from airflow_provider_eaco.simulator.clock import instant
 from airflow_provider_eaco.simulator.recording import NodeInterval, Recording, RunInterval

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_provider_eaco.core.energy.node_power import NodePower
+from airflow_provider_eaco.core.model.node_power import NodePower
 from airflow_provider_eaco.simulator.recording import NodeInterval, Recording, RunInterval
 from airflow_provider_eaco.simulator.trace import TraceJob
 

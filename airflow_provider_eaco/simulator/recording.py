@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from airflow_provider_eaco.core.energy.node_power import NodePower
+from airflow_provider_eaco.core.model.node_power import NodePower
 
 
 @dataclass(frozen=True, slots=True)

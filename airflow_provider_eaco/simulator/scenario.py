@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from airflow_provider_eaco.core.energy.node_power import SleepRule
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.node_power import SleepRule
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.simulator.beliefs import Belief

@@ -44,7 +44,33 @@ class Yield:
     why: str
 
 
-Instruction = Launch | Confirm | Unconfirmed | Yield
+@dataclass(frozen=True, slots=True)
+class SetPowerLimit:
+    """Hold each GPU of ``placement`` to ``limit_w`` watts of board power; ``None`` lifts the limit.
+
+    A limit stays while somebody holds the placement, whoever comes and goes, and falls with the last of them.
+    """
+
+    placement: Placement
+    limit_w: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SleepNode:
+    """Put a node to sleep that nobody holds GPUs of. One that wakes up just now stays up."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeNode:
+    """Wake a sleeping node before anybody is placed there; a placement wakes it by itself."""
+
+    node: str
+
+
+Steer = SetPowerLimit | SleepNode | WakeNode
+Instruction = Launch | Confirm | Unconfirmed | Yield | Steer
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +86,9 @@ class KindDecision:
 class Plan:
     """All that one cycle decided for one pool: what to do, and why, also for the jobs that wait.
 
-    ``order`` lists the waiting job ids as the ordering ranked them.
+    ``order`` lists the waiting job ids as the ordering ranked them. ``look_again_s`` is the instant at which
+    the plan is to be made anew even if nothing happens until then, ``None`` if there is none; whoever plans
+    at every heartbeat does so anyway.
     """
 
     pool: str
@@ -68,3 +96,4 @@ class Plan:
     instructions: tuple[Instruction, ...] = ()
     decisions: tuple[KindDecision, ...] = ()
     order: tuple[str, ...] = ()
+    look_again_s: float | None = None

@@ -37,6 +37,18 @@ class TeamSource(StrEnum):
     DAG = "dag"
 
 
+class PowerLimits(StrEnum):
+    """Whether GPUs may be held below their board's own limit.
+
+    ``OFF``: no limit is planned. ``ADVISE``: limits are planned and shown, and the hardware stays as it is.
+    ``APPLY``: they are set.
+    """
+
+    OFF = "off"
+    ADVISE = "advise"
+    APPLY = "apply"
+
+
 @dataclass(frozen=True, slots=True)
 class DemandCurve:
     """GPUs of a node that serve something else, in each hour of the day (UTC): the first ones, by index."""
@@ -77,6 +89,9 @@ class PoolSettings:
     ``reserve_after_s`` gets a reservation; ``fair_share`` has its own settings. With ``aligned``, GPUs are
     taken as contiguous blocks that start at a multiple of the next power of two. ``demand`` keeps GPUs for
     real-time services by the hour.
+
+    Levers of policies that know them: ``mean_stretch`` bounds the work-weighted mean of run time / exclusive
+    run time of the pool's jobs, ``power_limits`` says whether GPUs may be held below their board's limit.
     """
 
     name: str = "eaco"
@@ -98,3 +113,5 @@ class PoolSettings:
     fair_share: FairShare = field(default_factory=FairShare)
     aligned: bool = False
     demand: tuple[DemandCurve, ...] = ()
+    mean_stretch: float = 1.03
+    power_limits: PowerLimits = PowerLimits.OFF

@@ -50,13 +50,27 @@ class ProfileKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PowerLevel:
+    """What a limit of ``limit_w`` per board does to a family or a set, against running at full power.
+
+    ``slowdown``: unit time under the limit / at full power. ``power_ratio``: draw under the limit / at full
+    power, in the profile's scope. Ratios hold on when the profile's own figures are learnt anew.
+    """
+
+    limit_w: float
+    slowdown: float
+    power_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class SoloProfile:
     """One family alone on its GPUs. ``None`` means not known.
 
     ``unit_s``: mean seconds for one unit (epoch); ``spread_s``: its standard deviation over ``samples``
     units. ``memory_peak_mib``: per GPU, the highest of any complete run; it never falls because of a shorter
     look. ``utilisation_pct``: mean GPU utilisation. ``checkpoints``: whether its last complete run saved
-    checkpoints, so that it can be asked to yield.
+    checkpoints, so that it can be asked to yield. ``levels``: the power limits of which something is known,
+    highest first.
     """
 
     family: str
@@ -77,6 +91,7 @@ class SoloProfile:
     updated_s: float | None = None
     reference: str = ""
     stale: bool = False
+    levels: tuple[PowerLevel, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("unit_s", "power_w", "memory_peak_mib"):
@@ -95,6 +110,7 @@ class CoallocationProfile:
 
     ``slowdowns`` gives shared unit time / solo unit time per family (1 = as fast as alone). ``undone`` counts
     trials of this set that were undone; the slowdown measured then stays, so the set is remembered as bad.
+    ``levels`` as for one family alone.
     """
 
     families: FamilySet
@@ -113,6 +129,7 @@ class CoallocationProfile:
     updated_s: float | None = None
     reference: str = ""
     stale: bool = False
+    levels: tuple[PowerLevel, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.families) < 2 or tuple(sorted(self.families)) != self.families:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.node_power import NodePowerState
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import ProfileBook
@@ -32,12 +33,18 @@ class PoolState:
     to now (rule ``fair_share``; a team is what the settings say). ``newest_started_queued_s`` is the latest
     instant at which any job that was started here had been queued (rule ``reserve``: whoever was queued
     before has been passed over). Without them the rules know the residents only.
+
+    What policies that steer have to know: ``node_power`` has the states of the nodes that can sleep, by name
+    (a node that is missing there is on), ``power_limits_w`` the limits that are in force (a placement that
+    is missing there runs at its boards' own).
     """
 
     settings: PoolSettings = field(default_factory=PoolSettings)
     airflow_pools: Mapping[str, AirflowPool] = field(default_factory=dict)
     past_gpu_s: Mapping[str, float] = field(default_factory=dict)
     newest_started_queued_s: float | None = None
+    node_power: Mapping[str, NodePowerState] = field(default_factory=dict)
+    power_limits_w: Mapping[Placement, float] = field(default_factory=dict)
 
     def with_used(self, name: str, pool_slots: int) -> PoolState:
         """Return the state in which ``pool_slots`` more are used of that Airflow pool, if there is one."""
@@ -54,7 +61,8 @@ class Observation:
 
     ``units`` complete units that began and ended under ``set_version``; ``unit_s`` their mean device time,
     ``None`` without any, and ``spread_s`` its standard deviation, ``None`` below two. ``elapsed_s`` device
-    time since the set last changed.
+    time since the set last changed. ``limited``: a power limit was in force during some of it, so that it
+    does not tell how the set runs at full power.
     """
 
     set_version: int
@@ -62,6 +70,7 @@ class Observation:
     unit_s: float | None = None
     elapsed_s: float = 0.0
     spread_s: float | None = None
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

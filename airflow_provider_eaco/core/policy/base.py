@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
 
 from airflow_provider_eaco.core.model.decision import AdmissionDecision
-from airflow_provider_eaco.core.model.instruction import Confirm, Unconfirmed, Yield
+from airflow_provider_eaco.core.model.instruction import Confirm, Steer, Unconfirmed, Yield
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 
@@ -29,6 +31,39 @@ class AdmissionPolicy(Protocol):
 
     def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
         """Return what is to be done about a set of two or more residents; ``None``: nothing now."""
+
+
+class Lever(StrEnum):
+    """What a policy may move beside placements. A policy lists its own in an attribute ``levers``."""
+
+    MEAN_STRETCH = "mean_stretch"
+    NODE_SLEEP = "node_sleep"
+    POWER_LIMITS = "power_limits"
+
+
+def levers_of(policy: AdmissionPolicy) -> frozenset[Lever]:
+    """Return what the policy moves; one that says nothing of levers has none."""
+    return frozenset(getattr(policy, "levers", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What is to be done to nodes and GPUs, and when to look again even if nothing happens until then."""
+
+    instructions: tuple[Steer, ...] = ()
+    look_again_s: float | None = None
+
+
+@runtime_checkable
+class SteeringPolicy(Protocol):
+    """A policy that also puts nodes to sleep, wakes them, or limits the power of GPUs."""
+
+    def steer(self, snapshot: ClusterSnapshot) -> Steering:
+        """Return what to do at the end of a cycle, after ``snapshot`` was brought about.
+
+        The cycle's launches are in it, and ``waiting`` has the jobs that still wait, as they stand in line.
+        Like the other methods a function of its argument.
+        """
 
 
 class Ordering(Protocol):

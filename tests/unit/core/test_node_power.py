@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_eaco.core.energy.node_power import NodePower, NodePowerState, SleepRule
+from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState, SleepRule
 
 RULE = SleepRule(idle_s=300.0, wake_s=120.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_eaco.core.energy.configuration import SetPerformance
-from airflow_provider_eaco.core.energy.node_power import NodePower, SleepRule
+from airflow_provider_eaco.core.model.node_power import NodePower, SleepRule
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import Happening, OutOfMemoryError, VirtualCluster

@@ -25,10 +25,11 @@ class NodePower(StrEnum):
 class SleepRule:
     """An idle node goes to sleep after ``idle_s`` seconds, and needs ``wake_s`` seconds to come back.
 
-    The defaults are assumptions of the benchmarks, not measurements.
+    An ``idle_s`` of ``None``: it sleeps only when it is told to. The defaults are assumptions of the
+    benchmarks, not measurements.
     """
 
-    idle_s: float = 300.0
+    idle_s: float | None = 300.0
     wake_s: float = 120.0
 
 
@@ -53,6 +54,14 @@ class NodePowerState:
         """Return the state once nobody holds GPUs there any more; one that wakes up still wakes up."""
         return NodePowerState(NodePower.IDLE, now_s) if self.power is NodePower.ACTIVE else self
 
+    def told_to_sleep(self, now_s: float) -> NodePowerState:
+        """Return the state once an idle node was told to sleep; one that wakes up is up first."""
+        return NodePowerState(NodePower.ASLEEP, now_s) if self.power is NodePower.IDLE else self
+
+    def told_to_wake(self, now_s: float) -> NodePowerState:
+        """Return the state once a sleeping node was told to wake; any other is up or on its way."""
+        return NodePowerState(NodePower.WAKING, now_s) if self.power is NodePower.ASLEEP else self
+
     def next_change_s(self, rule: SleepRule | None) -> float | None:
         """Return the instant at which the state changes by itself, ``None``: never.
 
@@ -60,7 +69,7 @@ class NodePowerState:
         """
         if rule is None:
             return None
-        if self.power is NodePower.IDLE:
+        if self.power is NodePower.IDLE and rule.idle_s is not None:
             return self.since_s + rule.idle_s
         if self.power is NodePower.WAKING:
             return self.since_s + rule.wake_s
