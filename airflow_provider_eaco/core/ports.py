@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
+from airflow_provider_eaco.core.energy.accounting import EnergyMethod as EnergyMethod  # noqa: PLC0414 - of the port
+from airflow_provider_eaco.core.energy.accounting import EnergyPart as EnergyPart  # noqa: PLC0414
 from airflow_provider_eaco.core.energy.configuration import ConfigurationProgram, ConfigurationSolution
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
@@ -226,41 +227,14 @@ class Telemetry(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """One job on its GPUs, as told to a meter."""
+    """One job on its GPUs, as told to a meter. ``granted_s`` is the instant of its grant, if known."""
 
     job_id: str
     token: int
     family: str
     placement: Placement
     memory_mib: int | None
-
-
-class EnergyMethod(StrEnum):
-    """How an amount of energy was found: from the device's energy counter, from the device model of a
-    simulated node, by integrating power samples, or not at all.
-    """
-
-    COUNTER = "counter"
-    MODEL = "model"
-    INTEGRATED = "integrated"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyPart:
-    """What one task try took of one GPU for ``seconds`` of device time.
-
-    ``energy_j`` is ``None`` for a time that could not be measured; ``partial`` says that more was used than
-    is counted here (a counter was lost, a sample was missing).
-    """
-
-    job_id: str
-    token: int
-    gpu_uuid: str
-    energy_j: float | None
-    seconds: float
-    method: EnergyMethod
-    partial: bool = False
+    granted_s: float | None = None
 
 
 class EnergyLog(Protocol):

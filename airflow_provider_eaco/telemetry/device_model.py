@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from airflow_provider_eaco.core.energy.accounting import split_energy
 from airflow_provider_eaco.core.ports import Occupant
-from airflow_provider_eaco.telemetry.attribution import split_power
 from airflow_provider_eaco.telemetry.history import NodeInterval, ResidentSegment, Segment
 from airflow_provider_eaco.telemetry.residents import (
     Place,
@@ -223,9 +223,10 @@ class DeviceModel:
     def _settle(self, place: Place, group: Sequence[Occupant], resolve: ResolveTruth) -> ResidentSet:
         node = next(node for node in self.nodes if node.name == place[0])
         truth = resolve(tuple(occupant.family for occupant in group), node.gpu_model, len(place[1]))
-        parts_w = split_power(
+        parts_w = split_energy(
             truth.power_w,
             node.idle_w * len(place[1]),
+            [1.0] * len(truth.members),
             [member.utilisation_pct for member in truth.members],
         )
         for occupant, member, part_w in zip(group, truth.members, parts_w, strict=True):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_eaco.core.energy.accounting import split_energy
 from airflow_provider_eaco.core.ports import Occupant
-from airflow_provider_eaco.telemetry.attribution import split_power
 from airflow_provider_eaco.telemetry.device_model import DEPARTED_KEPT, UNIT_TIMES_KEPT, DeviceModel
 from airflow_provider_eaco.telemetry.history import NodeInterval, ResidentSegment
 from airflow_provider_eaco.telemetry.simulated import simulated_node
@@ -289,7 +289,7 @@ def test_how_often_it_is_looked_at_changes_nothing(
 )
 def test_c53_parts_of_power_add_up(power_w: float, idle_w: float, weights: list[float]) -> None:
     """The residents' parts are the whole draw, none is negative, and who uses more has no smaller part."""
-    parts = split_power(power_w, idle_w, weights)
+    parts = split_energy(power_w, idle_w, [1.0] * len(weights), weights)
     assert math.fsum(parts) == pytest.approx(power_w, rel=1e-9)
     assert all(part >= -1e-9 * power_w for part in parts)
     ranked = [part for _, part in sorted(zip(weights, parts, strict=True))]
@@ -298,6 +298,6 @@ def test_c53_parts_of_power_add_up(power_w: float, idle_w: float, weights: list[
 
 def test_idle_draw_is_shared_equally_and_the_rest_by_utilisation() -> None:
     """49 W of idle draw are halved; the 200 W above it go 10 : 30; without utilisation all is halved."""
-    assert split_power(249, 49, [10, 30]) == pytest.approx([24.5 + 50, 24.5 + 150])
-    assert split_power(249, 49, [0, 0]) == pytest.approx([124.5, 124.5])
-    assert split_power(40, 49, [10, 30]) == pytest.approx([20, 20])
+    assert split_energy(249, 49, [1, 1], [10, 30]) == pytest.approx([24.5 + 50, 24.5 + 150])
+    assert split_energy(249, 49, [1, 1], [0, 0]) == pytest.approx([124.5, 124.5])
+    assert split_energy(40, 49, [1, 1], [10, 30]) == pytest.approx([20, 20])
