@@ -166,7 +166,9 @@ def _row(plan: Plan, subject: str, item: KindDecision) -> dict[str, Any]:
 def _plain(prediction: SetPrediction) -> dict[str, Any]:
     expected: dict[str, Any] = {}
     if prediction.expected is not None:
-        expected = {"expected": dict(prediction.expected), "expected_power_w": prediction.expected_power_w}
+        expected["expected"] = dict(prediction.expected)
+    if prediction.expected_power_w is not None:
+        expected["expected_power_w"] = prediction.expected_power_w
     return {
         "slowdowns": dict(prediction.slowdowns),
         "power_w": prediction.power_w,

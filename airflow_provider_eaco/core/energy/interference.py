@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from airflow_provider_eaco.core.energy.power_model import V100, largest_joint_power_w, v100_power_w
 from airflow_provider_eaco.core.model.decision import SetPrediction
@@ -91,22 +92,45 @@ def _estimated(
 ) -> SetPrediction | None:
     utilisation = _summed_utilisation(solos)
     scopes = {solo.scope for solo in solos}
+    slowdown = rule_slowdown(len(members), utilisation, gpu_model, scopes)
+    if slowdown is None:
+        return None
     powers = [solo.power_w for solo in solos if solo.power_w is not None]
     comparable = len(powers) == len(solos) and len(scopes) == 1
-    power_w: float | None
-    if gpu_model == V100 and scopes == {PowerScope.NODE}:
-        slowdown = _V100_SLOWDOWN.get(len(members))
-        if slowdown is None:
-            return None
-        slowdown *= max(1.0, utilisation / 100)
-        error = estimate_error
-        power_w = max(*powers, v100_power_w(utilisation, gpu_count)) if comparable else None
-    else:
-        slowdown = _line_slowdown(utilisation, len(members))
-        error = max(estimate_error, _LINE_RMSE)
-        power_w = largest_joint_power_w(powers, gpu_model, gpu_count) if comparable else None
+    power_w = _rule_power_w(powers, utilisation, gpu_model, gpu_count, scopes) if comparable else None
+    error = estimate_error if _is_paper_node(gpu_model, scopes) else max(estimate_error, _LINE_RMSE)
     slowdown *= 1 + error
     return SetPrediction(dict.fromkeys(members, slowdown), power_w, utilisation, measured=False, error=error)
+
+
+def rule_slowdown(
+    size: int, utilisation_pct: float, gpu_model: str, scopes: AbstractSet[PowerScope]
+) -> float | None:
+    """Return the slowdown of each member by the published rules, without any error added.
+
+    :param utilisation_pct: sum of the members' mean GPU utilisation alone.
+    :param scopes: what the members' power figures cover; a whole V100 node is the one of the EaCO paper.
+    """
+    if not _is_paper_node(gpu_model, scopes):
+        return _line_slowdown(utilisation_pct, size)
+    slowdown = _V100_SLOWDOWN.get(size)
+    return None if slowdown is None else slowdown * max(1.0, utilisation_pct / 100)
+
+
+def _rule_power_w(
+    powers: Sequence[float],
+    utilisation_pct: float,
+    gpu_model: str,
+    gpu_count: int,
+    scopes: AbstractSet[PowerScope],
+) -> float | None:
+    if _is_paper_node(gpu_model, scopes):
+        return max(*powers, v100_power_w(utilisation_pct, gpu_count))
+    return largest_joint_power_w(powers, gpu_model, gpu_count)
+
+
+def _is_paper_node(gpu_model: str, scopes: AbstractSet[PowerScope]) -> bool:
+    return gpu_model == V100 and scopes == {PowerScope.NODE}
 
 
 def _line_slowdown(utilisation_pct: float, size: int) -> float:

@@ -36,3 +36,18 @@ def largest_joint_power_w(solo_w: Sequence[float], gpu_model: str, gpu_count: in
     if idle_w is None:
         return None
     return max(*solo_w, sum(solo_w) - (len(solo_w) - 1) * idle_w * gpu_count)
+
+
+def joint_power_w(
+    solo_w: Sequence[float], rates: Sequence[float], gpu_model: str, gpu_count: int
+) -> float | None:
+    """Return what boards draw if each job spends its dynamic power at its ``rate`` beside the others.
+
+    A rate is 1 / slowdown. An assumption: no published table has the power of pairs on one board together
+    with their speeds. ``None`` for an unknown model.
+    """
+    idle_w = BOARD_IDLE_W.get(gpu_model)
+    if idle_w is None:
+        return None
+    dynamic_w = [(power_w - idle_w * gpu_count) * rate for power_w, rate in zip(solo_w, rates, strict=True)]
+    return idle_w * gpu_count + math.fsum(dynamic_w)

@@ -16,13 +16,13 @@ from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What measuring one set would teach about the ``pairs`` of its families that were never measured.
+    """What measuring one set would teach about the pairs of its families that were never measured.
 
-    ``before`` and ``after`` are the mean variances of the logarithm of a member's slowdown over those pairs,
-    as believed now and as expected once the set has been measured. The set itself is one of them.
+    ``before`` and ``after`` are the mean variances of the logarithm of a slowdown over the ``members`` of
+    those pairs, as believed now and as expected once the set has been measured. A pair itself is one of them.
     """
 
-    pairs: int
+    members: int
     before: float
     after: float
 

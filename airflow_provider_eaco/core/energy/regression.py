@@ -1,0 +1,85 @@
+"""Gaussian-process regression in closed form, with the errors that it makes on what it has not seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from airflow_provider_eaco.core.energy.similarity import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """Mean and covariance of the values at some points, without the noise of measuring them."""
+
+    mean: FloatArray
+    covariance: FloatArray
+
+
+class Regression:
+    """What noisy values at some points say of the values at others.
+
+    :param covariance: prior covariance of the values at the measured points.
+    :param noise: variance of the noise in each of them.
+    :param values: measured values, less their prior means.
+    """
+
+    def __init__(self, covariance: FloatArray, noise: float, values: FloatArray) -> None:
+        self.noise = noise
+        inverse = np.linalg.inv(covariance + noise * np.eye(len(values)))
+        self._precision: FloatArray = (inverse + inverse.T) / 2
+        self._weights: FloatArray = self._precision @ values
+
+    def explained(self, cross: FloatArray) -> FloatArray:
+        """Return ``cross`` weighed by what was measured.
+
+        Its product with a second cross-covariance is what the two have in common through measurements.
+        """
+        return cross @ self._precision
+
+    def posterior(self, prior: FloatArray, cross: FloatArray) -> Posterior:
+        """Return what is known of other points.
+
+        :param prior: their prior covariance.
+        :param cross: their prior covariance (rows) with the measured points (columns).
+        """
+        return Posterior(cross @ self._weights, prior - self.explained(cross) @ cross.T)
+
+    def left_out(self, groups: Sequence[Sequence[int]]) -> list[float]:
+        """Return the errors of predicting each group of points from all others, in standard deviations.
+
+        Above 0 where the measured value is the larger one. The closed form of fitting once a group.
+        """
+        errors: list[float] = []
+        for group in groups:
+            chosen = np.array(group, dtype=np.int64)
+            covariance = np.linalg.inv(self._precision[np.ix_(chosen, chosen)])
+            missed = covariance @ self._weights[chosen]
+            errors.extend((missed / np.sqrt(np.diag(covariance))).tolist())
+        return errors
+
+
+def least_errors(quantile: float) -> int:
+    """Return how many errors it takes for that quantile of the next one to be among them."""
+    # The small part keeps 0.9 / (1 - 0.9), which is 9.000000000000002, at nine.
+    return math.ceil(quantile / (1 - quantile) - 1e-9)
+
+
+def quantile_of_next(errors: Sequence[float], quantile: float) -> float | None:
+    """Return the number that the next error is below with that probability, ``None`` with too few errors.
+
+    The next error is equally likely to have any rank among them; nothing is supposed of their distribution.
+    """
+    if len(errors) < least_errors(quantile):
+        return None
+    rank = math.ceil(quantile * (len(errors) + 1) - 1e-9)
+    return sorted(errors)[rank - 1]
+
+
+def normal_quantile(quantile: float) -> float:
+    """Return the quantile of the standard normal distribution."""
+    return NormalDist().inv_cdf(quantile)
