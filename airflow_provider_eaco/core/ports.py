@@ -102,6 +102,26 @@ class LedgerView:
         return self.kept_index or LedgerIndex.of(self.jobs, self.leases)
 
 
+@dataclass(frozen=True, slots=True)
+class PastLease:
+    """A lease that has ended, with what rules have to know of its job.
+
+    ``charged_s`` are the seconds that count as its own: each second that it held its GPUs, divided by how
+    many held them in it. ``queued_s`` is the instant at which its job was first queued.
+    """
+
+    token: int
+    node: str
+    gpus: int
+    granted_s: float
+    released_s: float
+    charged_s: float
+    pool: str
+    bundle: str | None
+    dag_id: str
+    queued_s: float
+
+
 class PlannerLock(Protocol):
     """One planner at a time over all schedulers; expires by itself on the store's clock."""
 
@@ -118,10 +138,17 @@ class Ledger(Protocol):
     def view(self) -> LedgerView:
         """Return all nodes, all leases, and every job that is not in a final phase."""
 
+    def past_leases(self, after_s: float, until_s: float) -> Sequence[PastLease]:
+        """Return the leases that ended after the one instant and not after the other, in any order.
+
+        Those whose job has been cleaned away are left out.
+        """
+
     def add_waiting(self, job: Job, owner: str) -> None:
         """Store ``job`` as waiting, or bring it back to waiting; progress and first queue time are kept.
 
-        A job that holds a lease keeps lease and phase: it waits again only after the release.
+        A job that holds a lease keeps lease and phase. If it runs, ``owner`` is remembered: it then waits
+        again as soon as its lease is released, whatever phase the release names.
         """
 
     def save_nodes(self, nodes: Sequence[Node]) -> None:
@@ -139,11 +166,11 @@ class Ledger(Protocol):
     def grant(self, launch: Launch, state: LeaseState, gpu_versions: Mapping[str, int], owner: str) -> Lease:
         """Store the lease, move the job to leased and its co-residents to trial, all or nothing.
 
-        The counter of each of its GPUs grows by one, and so does the set's version for all its members; the
-        job starts its lease without an observation.
+        The counter of each of its GPUs grows by one. All members get a set version that none of these GPUs
+        has had before; the job starts its lease without an observation.
 
         :raises LeaseConflictError: if one of the GPUs changed since ``gpu_versions`` were read, or the job is
-            no longer waiting.
+            no longer waiting or on hold.
         """
 
     def set_lease_state(self, placement: Placement, set_version: int, state: LeaseState) -> int:

@@ -207,6 +207,8 @@ def _resident(lease: Lease, record: JobRecord) -> Resident:
         granted_s=lease.granted_s,
         observation=record.observation,
         trial_since_s=lease.trial_since_s,
+        charged_s=lease.charged_s,
+        charged_until_s=lease.charged_until_s,
     )
 
 

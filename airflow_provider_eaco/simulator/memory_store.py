@@ -18,7 +18,9 @@ from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, ProfileBook, ProfileKey, SoloProfile
 from airflow_provider_eaco.core.model.snapshot import Observation
-from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView
+from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView, PastLease
+from airflow_provider_eaco.simulator.gpu_counters import GpuCounters
+from airflow_provider_eaco.simulator.lease_history import LeaseHistory
 from airflow_provider_eaco.simulator.ledger_index import LiveIndex
 
 
@@ -53,13 +55,15 @@ class MemoryLedger:
         self._mutex = threading.RLock()
         self._nodes: dict[str, Node] = {}
         self._forgotten: set[str] = set()
-        self._versions: dict[str, int] = {}
-        self._past_versions: dict[str, int] = {}
+        self._counters = GpuCounters()
         self._jobs: dict[str, JobRecord] = {}
         self._ended: dict[str, JobRecord] = {}
         self._leases: dict[int, Lease] = {}
         self._token_of: dict[str, int] = {}
         self._sets: dict[Placement, list[int]] = {}
+        # By job: the executor that holds a new workload of it while its old process still runs.
+        self._requeued: dict[str, str] = {}
+        self._history = LeaseHistory()
         self._last_token = 0
         self._index = LiveIndex()
         self._nodes_by_name: tuple[Node, ...] | None = ()
@@ -74,7 +78,7 @@ class MemoryLedger:
                 nodes=self._nodes_by_name,
                 jobs=tuple(self._jobs.values()),
                 leases=tuple(self._leases.values()),
-                gpu_versions=dict(self._versions),
+                gpu_versions=dict(self._counters.present),
                 kept_index=self._index.present(self._jobs),
             )
 
@@ -91,6 +95,11 @@ class MemoryLedger:
                 jobs=tuple(self._jobs[lease.job_id] for lease in leases),
                 leases=tuple(leases),
             )
+
+    def past_leases(self, after_s: float, until_s: float) -> Sequence[PastLease]:
+        """Return the leases that ended after the one instant and not after the other."""
+        with self._mutex:
+            return self._history.between(after_s, until_s)
 
     def record_of(self, job_id: str) -> JobRecord | None:
         """Return the stored job, also an ended one."""
@@ -111,6 +120,8 @@ class MemoryLedger:
         """Store ``job`` as waiting, or bring it back to waiting."""
         with self._mutex:
             if job.job_id in self._token_of:
+                if self._jobs[job.job_id].phase is JobPhase.RUNNING:
+                    self._requeued[job.job_id] = owner
                 return
             known = self._ended.pop(job.job_id, None) or self._jobs.get(job.job_id)
             if known is None:
@@ -135,7 +146,7 @@ class MemoryLedger:
                 draining = node.draining if known is None else known.draining
                 self._put_node(replace(node, gpus=gpus, draining=draining, last_report_s=now_s))
                 self._forgotten.discard(node.name)
-                self._count_gpus(() if known is None else known.gpus, gpus)
+                self._counters.exchange(() if known is None else known.gpus, gpus)
 
     def _held_but_missing(self, known: Node, reported: Node) -> list[Gpu]:
         """Return leased GPUs that the node no longer reports: leases keep their place."""
@@ -156,7 +167,7 @@ class MemoryLedger:
                 self._put_node(replace(self._nodes[name], available=False))
                 self._forgotten.add(name)
             else:
-                self._count_gpus(self._nodes.pop(name).gpus, ())
+                self._counters.exchange(self._nodes.pop(name).gpus, ())
                 self._nodes_by_name = None
                 self._forgotten.discard(name)
 
@@ -184,13 +195,13 @@ class MemoryLedger:
         """
         with self._mutex:
             record = self._jobs.get(launch.job.job_id)
-            if record is None or record.phase is not JobPhase.WAITING:
+            if record is None or record.phase is not JobPhase.WAITING or record.job.on_hold:
                 raise LeaseConflictError(f"job {launch.job.job_id!r} is no longer waiting")
             self._check_versions(launch.placement, gpu_versions)
             now_s = self._clock.now_s()
             members = self._members(launch.placement)
-            version = max((lease.set_version for lease in members), default=0) + 1
-            self._move_members(members, LeaseState.TRIAL, version, now_s)
+            version = self._counters.next_set_version(launch.placement)
+            self._move_members(members, LeaseState.TRIAL, version, now_s, len(members))
             self._last_token += 1
             lease = Lease(
                 self._last_token,
@@ -201,13 +212,14 @@ class MemoryLedger:
                 granted_s=now_s,
                 trial_since_s=None if state is LeaseState.EXCLUSIVE else now_s,
                 owner=owner,
+                charged_until_s=now_s,
             )
             self._put_lease(lease)
             self._token_of[lease.job_id] = lease.token
             self._sets.setdefault(lease.placement, []).append(lease.token)
             self._index.slots_used(record, 1)
             self._put_job(replace(record, phase=JobPhase.LEASED, owner=owner, observation=None))
-            self._count_change(launch.placement)
+            self._counters.count_change(launch.placement)
             return lease
 
     def set_lease_state(self, placement: Placement, set_version: int, state: LeaseState) -> int:
@@ -255,11 +267,18 @@ class MemoryLedger:
             if phase is record.phase or not may_become(record.phase, phase):
                 raise ValueError(f"phase: a {record.phase} job cannot be released to {phase}")
             self._drop(lease)
-            self._keep(replace(record, process=None), phase)
             staying = self._members(lease.placement)
+            now_s, members = self._clock.now_s(), len(staying) + 1
+            self._history.remember(lease, record.job, now_s, members)
+            again = self._requeued.pop(lease.job_id, None)
+            if again is None:
+                self._keep(replace(record, process=None), phase)
+            else:
+                self._keep(replace(record, process=None, owner=again), JobPhase.WAITING)
             state = LeaseState.EXCLUSIVE if len(staying) == 1 else LeaseState.TRIAL
-            self._move_members(staying, state, lease.set_version + 1, self._clock.now_s())
-            self._count_change(lease.placement)
+            version = self._counters.next_set_version(lease.placement)
+            self._move_members(staying, state, version, now_s, members)
+            self._counters.count_change(lease.placement)
             if lease.placement.node in self._forgotten:
                 self.forget_node(lease.placement.node)
             return True
@@ -282,13 +301,6 @@ class MemoryLedger:
             if record is not None:
                 job = replace(record.job, progress=progress)
                 self._put_job(replace(record, job=job, observation=observation))
-
-    def _count_gpus(self, gone: Sequence[Gpu], come: Sequence[Gpu]) -> None:
-        """Keep the counters of the GPUs that are there apart from those of GPUs that may come back."""
-        for gpu in gone:
-            self._past_versions[gpu.uuid] = self._versions.pop(gpu.uuid)
-        for gpu in come:
-            self._versions[gpu.uuid] = self._past_versions.pop(gpu.uuid, 0)
 
     def _put_node(self, node: Node) -> None:
         self._nodes[node.name] = node
@@ -315,8 +327,11 @@ class MemoryLedger:
         if not self._sets[lease.placement]:
             del self._sets[lease.placement]
 
-    def _move_members(self, members: list[Lease], state: LeaseState, version: int, now_s: float) -> None:
-        for lease in members:
+    def _move_members(
+        self, staying: list[Lease], state: LeaseState, version: int, now_s: float, members: int
+    ) -> None:
+        """Give those who stay the new version; the time up to now is divided among all ``members``."""
+        for lease in staying:
             asked = lease.state is LeaseState.YIELDING and state is not LeaseState.EXCLUSIVE
             self._put_lease(
                 replace(
@@ -324,19 +339,15 @@ class MemoryLedger:
                     state=LeaseState.YIELDING if asked else state,
                     set_version=version,
                     trial_since_s=None if state is LeaseState.EXCLUSIVE else now_s,
+                    charged_s=lease.charged_at(now_s, members),
+                    charged_until_s=now_s,
                 )
             )
 
     def _check_versions(self, placement: Placement, seen: Mapping[str, int]) -> None:
         node = self._nodes.get(placement.node)
-        present = set() if node is None else {gpu.uuid for gpu in node.gpus}
-        for uuid in placement.gpu_uuids:
-            if uuid not in present or seen.get(uuid) != self._versions[uuid]:
-                raise LeaseConflictError(f"GPU {uuid} on node {placement.node!r} changed since the snapshot")
-
-    def _count_change(self, placement: Placement) -> None:
-        for uuid in placement.gpu_uuids:
-            self._versions[uuid] += 1
+        there = set() if node is None else {gpu.uuid for gpu in node.gpus}
+        self._counters.check(placement, there, seen)
 
     def _keep(self, record: JobRecord, phase: JobPhase) -> None:
         job_id = record.job.job_id

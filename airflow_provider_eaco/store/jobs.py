@@ -34,11 +34,18 @@ _REQUEST = (
     "share",
 )
 _PROGRESS = ("units_done", "units_total", "run_s", "can_yield", "solo_unit_s", "solo_units", "solo_spread_s")
-_OBSERVATION = ("seen_set_version", "seen_units", "seen_unit_s", "seen_elapsed_s", "seen_spread_s")
+_OBSERVATION = (
+    "seen_set_version",
+    "seen_units",
+    "seen_unit_s",
+    "seen_elapsed_s",
+    "seen_spread_s",
+    "seen_limited",
+)
 # Besides the request, what a task that is handed over again may bring anew.
-_ROUTE = ("dag_id", "task_id", "map_index", "run_after_at", "pool", "pool_slots", "priority")
+_ROUTE = ("dag_id", "task_id", "map_index", "run_after_at", "pool", "bundle", "pool_slots", "priority")
 _ORDER = ("run_after_at", "dag_id", "task_id", "map_index", "job_id")
-_REST = ("pool", "queued_at", "priority", "pool_slots", "on_hold")
+_REST = ("pool", "queued_at", "priority", "pool_slots", "on_hold", "bundle")
 _RECORD = ("phase", "owner", "process", "started_at", "ended_at")
 _R = len(_REQUEST)
 _P = _R + len(_PROGRESS)
@@ -77,6 +84,7 @@ def add_waiting(connection: Connection, job: Job, owner: str) -> None:
         "map_index": job.order.map_index,
         "run_after_at": job.order.run_after_s,
         "pool": job.pool,
+        "bundle": job.bundle,
         "pool_slots": job.pool_slots,
         "priority": job.priority,
         "job_id": job.job_id,
@@ -125,11 +133,13 @@ def records_of(rows: Iterable[Any]) -> list[JobRecord]:
         request = requests.get(wanted)
         if request is None:
             request = requests[wanted] = _request(wanted)
-        pool, queued_s, priority, pool_slots, on_hold = row[_O:_J]
+        pool, queued_s, priority, pool_slots, on_hold, bundle = row[_O:_J]
         phase, owner, process, started_s, ended_s = row[_J:]
         order = OrderKey(*row[_S:_O])
         progress = Progress(*row[_R:_P])
-        job = Job(order.job_id, request, pool, queued_s, order, priority, pool_slots, on_hold, progress)
+        job = Job(
+            order.job_id, request, pool, queued_s, order, priority, pool_slots, on_hold, progress, bundle
+        )
         seen = row[_P:_S]
         observation = None if seen[0] is None else Observation(*seen)
         records.append(JobRecord(job, JobPhase(phase), owner, process, observation, started_s, ended_s))

@@ -13,6 +13,7 @@ from airflow_provider_eaco.core.lifecycle import FINAL_PHASES, JobPhase, may_bec
 from airflow_provider_eaco.core.model.errors import LeaseConflictError
 from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
+from airflow_provider_eaco.core.ports import PastLease
 from airflow_provider_eaco.store.inventory import sweep_forgotten
 from airflow_provider_eaco.store.schema import gpu as gpu_table
 from airflow_provider_eaco.store.schema import job as job_table
@@ -31,6 +32,8 @@ _COLUMNS = tuple(
         "granted_at",
         "trial_since_at",
         "owner",
+        "charged_s",
+        "charged_until_at",
     )
 )
 
@@ -44,8 +47,24 @@ def leases_of(connection: Connection, *conditions: Any) -> list[Lease]:
     """Return the leases that meet the conditions, oldest first."""
     rows = connection.execute(select(*_COLUMNS).where(*conditions).order_by(lease_table.c.token))
     return [
-        Lease(token, job_id, Placement(node, uuids), LeaseState(state), version, granted_s, since_s, owner)
-        for token, job_id, node, uuids, state, version, granted_s, since_s, owner in rows
+        Lease(token, job_id, Placement(node, uuids), LeaseState(state), *rest)
+        for token, job_id, node, uuids, state, *rest in map(tuple, rows)
+    ]
+
+
+def past_leases(connection: Connection, after_s: float, until_s: float) -> list[PastLease]:
+    """Return the leases that ended after the one instant and not after the other; see ``Ledger``."""
+    query = select(
+        *(
+            lease_table.c[name]
+            for name in ("token", "node", "gpu_uuids", "granted_at", "released_at", "charged_s")
+        ),
+        *(job_table.c[name] for name in ("pool", "bundle", "dag_id", "queued_at")),
+    ).join(job_table, job_table.c.job_id == lease_table.c.job_id)
+    ended = query.where(lease_table.c.released_at > after_s, lease_table.c.released_at <= until_s)
+    return [
+        PastLease(token, node, len(uuids), *rest)
+        for token, node, uuids, *rest in map(tuple, connection.execute(ended))
     ]
 
 
@@ -67,7 +86,7 @@ def grant(
     staying = _residents(connection, node, uuids)
     set_version = _next_set_version(connection, uuids)
     _move_to_leased(connection, job_id, owner)
-    _move_set(connection, staying, LeaseState.TRIAL, set_version, now_s)
+    _move_set(connection, staying, LeaseState.TRIAL, set_version, now_s=now_s, members=len(staying))
     since_s = None if state is LeaseState.EXCLUSIVE else now_s
     dag_id = select(job_table.c.dag_id).where(job_table.c.job_id == job_id).scalar_subquery()
     row = insert(lease_table).values(
@@ -80,13 +99,15 @@ def grant(
         owner=owner,
         granted_at=now_s,
         trial_since_at=since_s,
+        charged_s=0.0,
+        charged_until_at=now_s,
     )
     try:
         token = connection.execute(row.returning(lease_table.c.token)).scalar_one()
     except IntegrityError as error:
         raise LeaseConflictError(f"job {job_id!r} already holds GPUs") from error
     placement = Placement(node, uuids)
-    return Lease(token, job_id, placement, state, set_version, now_s, since_s, owner)
+    return Lease(token, job_id, placement, state, set_version, now_s, since_s, owner, 0.0, now_s)
 
 
 def _compare_and_set(
@@ -143,9 +164,18 @@ def _move_to_leased(connection: Connection, job_id: str, owner: str) -> None:
 
 
 def _move_set(
-    connection: Connection, leases: Sequence[Lease], state: LeaseState, set_version: int, now_s: float
+    connection: Connection,
+    leases: Sequence[Lease],
+    state: LeaseState,
+    set_version: int,
+    *,
+    now_s: float,
+    members: int,
 ) -> None:
-    """Give the leases of one set its new version; one that was asked to yield still is, unless alone."""
+    """Give those who stay in a set its new version; one that was asked to yield still is, unless alone.
+
+    :param members: how many there were until now, among whom the time up to now is divided.
+    """
     alone = state is LeaseState.EXCLUSIVE
     for lease in leases:
         stays_asked = lease.state is LeaseState.YIELDING and not alone
@@ -156,6 +186,8 @@ def _move_set(
                 state=(LeaseState.YIELDING if stays_asked else state).value,
                 set_version=set_version,
                 trial_since_at=None if alone else now_s,
+                charged_s=lease.charged_at(now_s, members),
+                charged_until_at=now_s,
             )
         )
 
@@ -213,21 +245,24 @@ def release(connection: Connection, token: int, phase: JobPhase, now_s: float) -
     found = leases_of(connection, lease_table.c.token == token, _HELD)
     if not found:
         return False
-    lease = found[0]
-    uuids = lease.placement.gpu_uuids
+    node, uuids = found[0].placement.node, found[0].placement.gpu_uuids
     _lock_gpus(connection, uuids)
-    # Only now is the row certain: another release may have been first while this one waited for the lock.
-    ended = update(lease_table).where(lease_table.c.token == token, _HELD).values(released_at=now_s)
-    if connection.execute(ended).rowcount != 1:
+    # Only now are the rows certain: another release may have been first while this one waited for the lock.
+    members = _residents(connection, node, uuids)
+    lease = next((member for member in members if member.token == token), None)
+    if lease is None:
         return False
+    ended = update(lease_table).where(lease_table.c.token == token)
+    charged_s = lease.charged_at(now_s, len(members))
+    connection.execute(ended.values(released_at=now_s, charged_s=charged_s, charged_until_at=now_s))
     _move_to_released(connection, lease.job_id, phase, now_s)
     version = _next_set_version(connection, uuids)
     grown = update(gpu_table).where(gpu_table.c.uuid.in_(uuids))
     connection.execute(grown.values(ledger_version=gpu_table.c.ledger_version + 1))
-    staying = _residents(connection, lease.placement.node, uuids)
+    staying = [member for member in members if member.token != token]
     state = LeaseState.EXCLUSIVE if len(staying) == 1 else LeaseState.TRIAL
-    _move_set(connection, staying, state, version, now_s)
-    sweep_forgotten(connection, lease.placement.node)
+    _move_set(connection, staying, state, version, now_s=now_s, members=len(members))
+    sweep_forgotten(connection, node)
     return True
 
 

@@ -13,7 +13,7 @@ from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.snapshot import Observation
-from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView, PastLease
 from airflow_provider_eaco.store import inventory, jobs, leases
 from airflow_provider_eaco.store.schema import job as job_table
 from airflow_provider_eaco.store.session import ConcurrentChangeError, Database
@@ -33,6 +33,11 @@ class SqlLedger:
         """Return all nodes, all leases, and every job that is not in a final phase."""
         with self._database.reading() as connection:
             return view_of(connection, self._database)
+
+    def past_leases(self, after_s: float, until_s: float) -> Sequence[PastLease]:
+        """Return the leases that ended after the one instant and not after the other, in any order."""
+        with self._database.reading() as connection:
+            return leases.past_leases(connection, after_s, until_s)
 
     def record_of(self, job_id: str) -> JobRecord | None:
         """Return the stored job, also an ended one."""

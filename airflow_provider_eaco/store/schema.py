@@ -84,6 +84,8 @@ job = Table(
     Column("map_index", Integer, nullable=False),
     Column("run_after_at", Instant, nullable=False),
     Column("pool", Text, nullable=False),
+    # The DAG bundle that the DAG came from; NULL where Airflow did not say.
+    Column("bundle", Text),
     Column("pool_slots", Integer, nullable=False),
     Column("priority", BigInteger, nullable=False),
     Column("queued_at", Instant, nullable=False),
@@ -115,6 +117,7 @@ job = Table(
     Column("seen_unit_s", Double),
     Column("seen_elapsed_s", Double),
     Column("seen_spread_s", Double),
+    Column("seen_limited", Boolean),
     Index(None, "dag_id", "task_id"),
     Index(None, "phase"),
 )
@@ -133,6 +136,9 @@ lease = Table(
     Column("owner", Text, nullable=False),
     Column("granted_at", Instant, nullable=False),
     Column("trial_since_at", Instant),
+    # Seconds that count as its own: time divided by those who held the GPUs, up to the set's last change.
+    Column("charged_s", Double, nullable=False),
+    Column("charged_until_at", Instant, nullable=False),
     Column("released_at", Instant, index=True),
     sqlite_autoincrement=True,
 )

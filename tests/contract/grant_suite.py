@@ -111,14 +111,24 @@ class GrantContract(LedgerFixtures):
             filled.grant(Launch(make_job("j1"), place(9), ()), LeaseState.EXCLUSIVE, {"GPU-n1-9": 0}, OWNER)
 
     def test_only_a_waiting_job_can_be_granted(self, filled: Ledger) -> None:
-        """A job that holds a lease, one that ended and one that is unknown conflict."""
+        """A job that holds a lease, one that ended, one that is on hold and an unknown one conflict."""
         grant(filled, "j1", place(0))
         filled.finish_waiting("j2", JobPhase.REMOVED)
-        for name in ("j1", "j2", "nobody"):
+        filled.set_hold("j3", True)
+        for name in ("j1", "j2", "j3", "nobody"):
             versions = filled.view().gpu_versions
             with pytest.raises(LeaseConflictError):
                 filled.grant(Launch(make_job(name), place(1), ()), LeaseState.EXCLUSIVE, versions, OWNER)
         assert len(filled.view().leases) == 1
+
+    def test_a_set_version_never_comes_back(self, filled: Ledger) -> None:
+        """Also after all have left, and after other sets on the same GPUs: a late report cannot match."""
+        versions = []
+        for name, gpus in (("j1", (0,)), ("j2", (0, 1)), ("j3", (1,)), ("j4", (0, 1))):
+            lease = grant(filled, name, place(*gpus))
+            versions.append(lease.set_version)
+            filled.release(lease.token, JobPhase.WAITING)
+        assert versions == sorted(set(versions))
 
     def test_tokens_only_grow(self, filled: Ledger) -> None:
         """A token is never used again, also after its lease has ended."""

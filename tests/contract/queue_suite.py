@@ -25,12 +25,13 @@ class QueueContract(LedgerFixtures):
         assert record.job.queued_s == START_S
 
     def test_adding_again_takes_the_new_request_and_owner(self, ledger: Ledger) -> None:
-        """What Airflow says anew counts: priority, pool, request and the executor that holds the workload."""
+        """What Airflow says anew counts: priority, pool, bundle, request, and who holds the workload."""
         ledger.add_waiting(make_job(), "executor-1")
-        ledger.add_waiting(replace(make_job(family="other"), priority=9, pool="team"), "executor-2")
+        anew = replace(make_job(family="other"), priority=9, pool="team", bundle="reds")
+        ledger.add_waiting(anew, "executor-2")
         record = record_of(ledger, "j1")
         assert record is not None
-        assert (record.job.priority, record.job.pool, record.job.request.family) == (9, "team", "other")
+        assert record.job == anew
         assert record.owner == "executor-2"
 
     def test_a_yielded_job_waits_again_with_its_progress(self, filled: Ledger) -> None:
@@ -68,6 +69,26 @@ class QueueContract(LedgerFixtures):
         assert record is not None
         assert record.phase is JobPhase.LEASED
         assert lease_of(filled, "j1") == lease
+
+    @pytest.mark.parametrize("phase", [JobPhase.YIELDED, JobPhase.FINISHED, JobPhase.REMOVED])
+    def test_a_job_handed_over_while_it_runs_waits_after_the_release(
+        self, filled: Ledger, phase: JobPhase
+    ) -> None:
+        """The new workload is not lost with the old process, and belongs to the executor that holds it."""
+        lease = grant(filled, "j1", place(0))
+        filled.set_running(lease.token, "process")
+        filled.add_waiting(replace(make_job("j1"), priority=9), "executor-2")
+        record = record_of(filled, "j1")
+        assert record is not None
+        assert (record.phase, record.owner, record.job.priority) == (JobPhase.RUNNING, OWNER, 0)
+        filled.release(lease.token, phase)
+        record = record_of(filled, "j1")
+        assert record is not None
+        assert (record.phase, record.owner) == (JobPhase.WAITING, "executor-2")
+        again = grant(filled, "j1", place(0))
+        filled.set_running(again.token, "process")
+        filled.release(again.token, JobPhase.FINISHED)
+        assert record_of(filled, "j1") is None
 
     def test_hold_and_release_of_a_waiting_job(self, filled: Ledger) -> None:
         """A waiting job can be held and let go; handing it over again does not lift the hold."""
@@ -116,7 +137,9 @@ class QueueContract(LedgerFixtures):
         progress = Progress(
             4, 90, 1234.5, can_yield=True, solo_unit_s=300.25, solo_units=3, solo_spread_s=1.5
         )
-        seen = Observation(lease.set_version, units=3, unit_s=301.5, elapsed_s=1000.0, spread_s=2.25)
+        seen = Observation(
+            lease.set_version, units=3, unit_s=301.5, elapsed_s=1000.0, spread_s=2.25, limited=True
+        )
         filled.save_progress("j1", progress, seen)
         record = record_of(filled, "j1")
         assert record is not None

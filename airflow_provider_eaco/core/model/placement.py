@@ -37,6 +37,9 @@ class Lease:
     ``token`` fences: it only grows, so a late process with an older one is refused. ``set_version`` counts
     the changes of the resident set on these GPUs; a unit of work that began and ended under one version was
     measured under that set. ``granted_s`` is the instant of the grant, ``trial_since_s`` of the last change.
+
+    ``charged_s`` are the seconds that count as its own: each second since the grant, divided by how many held
+    the GPUs in it, summed up to ``charged_until_s`` (``None``: the grant), when the set changed last.
     """
 
     token: int
@@ -47,3 +50,10 @@ class Lease:
     granted_s: float
     trial_since_s: float | None = None
     owner: str = ""
+    charged_s: float = 0.0
+    charged_until_s: float | None = None
+
+    def charged_at(self, now_s: float, members: int) -> float:
+        """Return the seconds that count as its own at ``now_s``, of a set with so many members until then."""
+        since_s = self.granted_s if self.charged_until_s is None else self.charged_until_s
+        return self.charged_s + max(0.0, now_s - since_s) / members

@@ -78,6 +78,7 @@ class Resident:
     """A job that holds GPUs: its lease state and what it has reported there.
 
     ``trial_since_s`` is the instant of the set's last change (``None``: the grant was the last).
+    ``charged_s`` and ``charged_until_s`` are the lease's: the seconds that count as its own.
     """
 
     job: Job
@@ -87,6 +88,17 @@ class Resident:
     granted_s: float
     observation: Observation | None = None
     trial_since_s: float | None = None
+    charged_s: float = 0.0
+    charged_until_s: float | None = None
+
+    @property
+    def charged_since_s(self) -> float:
+        """The instant from which its seconds are not in ``charged_s`` yet."""
+        return self.granted_s if self.charged_until_s is None else self.charged_until_s
+
+    def charged_at(self, now_s: float, members: int) -> float:
+        """Return the seconds that count as its own at ``now_s``, of a set with so many members until then."""
+        return self.charged_s + max(0.0, now_s - self.charged_since_s) / members
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,14 @@ def _launched(state: NodeState, job: Job, placement: Placement, now_s: float) ->
         if held.placement == placement:
             version = max(resident.set_version for resident in held.residents) + 1
             joined = tuple(
-                replace(resident, state=LeaseState.TRIAL, set_version=version, observation=None)
+                replace(
+                    resident,
+                    state=LeaseState.TRIAL,
+                    set_version=version,
+                    observation=None,
+                    charged_s=resident.charged_at(now_s, len(held.residents)),
+                    charged_until_s=now_s,
+                )
                 for resident in held.residents
             )
             newcomer = Resident(job, 0, LeaseState.TRIAL, version, now_s)

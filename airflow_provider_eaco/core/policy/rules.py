@@ -18,7 +18,12 @@ Rank = Callable[[Sequence[Job]], Sequence[Job]]
 
 
 class Rule:
-    """A rule that changes nothing; each rule overrides what it is there for."""
+    """A rule that changes nothing; each rule overrides what it is there for.
+
+    ``needs_past`` tells whether it looks at what the pool's state says of leases that have ended.
+    """
+
+    needs_past = False
 
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings
@@ -47,6 +52,8 @@ class ReserveRule(Rule):
     Promised jobs are served in the order in which they were first queued, whatever the ordering says, and no
     later job delays them. A job may be passed over for ``reserve_after_s`` before it is promised anything.
     """
+
+    needs_past = True
 
     def promised(self, jobs: Sequence[Job], snapshot: ClusterSnapshot) -> frozenset[str]:
         newest_s = _newest_started_queued_s(snapshot)

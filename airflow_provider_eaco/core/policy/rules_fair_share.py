@@ -22,6 +22,8 @@ _NO_BUNDLE = "(no bundle)"
 class FairShareRule(Rule):
     """Ranks team by team, each team's own jobs as the pool's ordering ranks them."""
 
+    needs_past = True
+
     def __init__(self, settings: PoolSettings) -> None:
         super().__init__(settings)
         fair = settings.fair_share
@@ -80,11 +82,16 @@ class FairShareRule(Rule):
 
 def team_of(job: Job, by: TeamSource) -> str:
     """Return the job's team: what the administrator's setting says, never what the request says."""
+    return team_named(by, job.pool, job.bundle, job.order.dag_id)
+
+
+def team_named(by: TeamSource, pool: str, bundle: str | None, dag_id: str) -> str:
+    """Return the team of who comes from this Airflow pool, DAG bundle and DAG."""
     if by is TeamSource.POOL:
-        return job.pool
+        return pool
     if by is TeamSource.DAG:
-        return job.order.dag_id
-    return _NO_BUNDLE if job.bundle is None else job.bundle
+        return dag_id
+    return _NO_BUNDLE if bundle is None else bundle
 
 
 def used_by_team(snapshot: ClusterSnapshot) -> dict[str, float]:
@@ -92,15 +99,24 @@ def used_by_team(snapshot: ClusterSnapshot) -> dict[str, float]:
 
     Residents that share GPUs share their seconds.
     """
-    fair = snapshot.pool.settings.fair_share
+    fair, now_s = snapshot.pool.settings.fair_share, snapshot.now_s
     used: dict[str, float] = defaultdict(float, snapshot.pool.past_gpu_s)
     for name in sorted(snapshot.nodes):
         for held in snapshot.nodes[name].sets:
-            part = len(held.gpus) / len(held.residents)
+            gpus, members = len(held.gpus), len(held.residents)
             for resident in held.residents:
-                held_s = decayed_s(resident.granted_s, snapshot.now_s, snapshot.now_s, fair.half_life_s)
-                used[team_of(resident.job, fair.by)] += part * held_s
+                since_s, before_s = resident.charged_since_s, resident.charged_s
+                own_s = charged_s(resident.granted_s, since_s, before_s, now_s, fair.half_life_s)
+                own_s += decayed_s(since_s, now_s, now_s, fair.half_life_s) / members
+                used[team_of(resident.job, fair.by)] += gpus * own_s
     return used
+
+
+def charged_s(begin_s: float, end_s: float, total_s: float, now_s: float, half_life_s: float) -> float:
+    """Return ``total_s`` seconds, spread evenly between the instants, as they count at ``now_s``."""
+    if end_s <= begin_s:
+        return 0.0
+    return total_s / (end_s - begin_s) * decayed_s(begin_s, end_s, now_s, half_life_s)
 
 
 def decayed_s(begin_s: float, end_s: float, now_s: float, half_life_s: float) -> float:

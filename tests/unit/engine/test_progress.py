@@ -194,7 +194,8 @@ def test_a_run_that_resumed_repeats_units(rig: Rig) -> None:
     rig.end("a", JobPhase.YIELDED)
     rig.add(make_job("a", "A", gpus=1))
     rig.loop.run_once()
-    take(rig, (2, 11.0, 1, 1), done=3)
+    version = rig.held("a").set_version
+    take(rig, (2, 11.0, version, version), done=3)
     progress = record(rig).job.progress
     assert (progress.units_done, progress.run_s, progress.solo_units) == (3, 41.0, 4)
 

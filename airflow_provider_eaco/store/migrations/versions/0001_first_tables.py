@@ -109,6 +109,7 @@ def _create_job() -> None:
         sa.Column("map_index", sa.Integer(), nullable=False),
         sa.Column("run_after_at", sa.TIMESTAMP(timezone=True), nullable=False),
         sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("bundle", sa.Text()),
         sa.Column("pool_slots", sa.Integer(), nullable=False),
         sa.Column("priority", sa.BigInteger(), nullable=False),
         sa.Column("queued_at", sa.TIMESTAMP(timezone=True), nullable=False),
@@ -139,6 +140,7 @@ def _create_job() -> None:
         sa.Column("seen_unit_s", sa.Double()),
         sa.Column("seen_elapsed_s", sa.Double()),
         sa.Column("seen_spread_s", sa.Double()),
+        sa.Column("seen_limited", sa.Boolean()),
         sa.PrimaryKeyConstraint("job_id", name="pk_eaco_job"),
     )
     op.create_index("ix_eaco_job_dag_id_task_id", "eaco_job", ["dag_id", "task_id"])
@@ -159,6 +161,8 @@ def _create_lease() -> None:
         sa.Column("owner", sa.Text(), nullable=False),
         sa.Column("granted_at", sa.TIMESTAMP(timezone=True), nullable=False),
         sa.Column("trial_since_at", sa.TIMESTAMP(timezone=True)),
+        sa.Column("charged_s", sa.Double(), nullable=False),
+        sa.Column("charged_until_at", sa.TIMESTAMP(timezone=True), nullable=False),
         sa.Column("released_at", sa.TIMESTAMP(timezone=True)),
         sa.PrimaryKeyConstraint("token", name="pk_eaco_lease"),
         sqlite_autoincrement=True,
