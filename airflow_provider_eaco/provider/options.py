@@ -34,7 +34,8 @@ OPTIONS: tuple[Option, ...] = (
         "is recorded, and metering them comes with real telemetry; exclusive: GPUs are granted, never "
         "shared; share: the policy decides), nodes (list of shell patterns over node names), policy, "
         "ordering, spreading (pack, spread), max_residents, memory_margin_mib, "
-        "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, reject_after_s, "
+        "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, "
+        "predictor (conservative, learned), reject_after_s, "
         "rules, ageing_s, reserve_after_s, fair_share, aligned, demand.",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),

@@ -18,6 +18,7 @@ from airflow_provider_eaco.core.model.pool import (
     FairShare,
     PoolMode,
     PoolSettings,
+    PredictorName,
     Spreading,
     TeamSource,
 )
@@ -273,6 +274,12 @@ def _spreading(option: str, value: object) -> Spreading:
     return Spreading(value)
 
 
+def _predictor(option: str, value: object) -> PredictorName:
+    if not isinstance(value, str) or value not in tuple(PredictorName):
+        raise _error(option, f"{value!r} must be one of {', '.join(PredictorName)}")
+    return PredictorName(value)
+
+
 def _margin(option: str, value: object) -> int:
     return _whole(option, value, least=0)
 
@@ -347,6 +354,7 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "exclusive_priority": _priority,
     "trial_limit_s": _above_0,
     "estimate_error": _share,
+    "predictor": _predictor,
     "reject_after_s": _reject_after,
     "rules": _names,
     "ageing_s": _above_0,

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.energy.experience import Alone, Experience, ExperienceReader, Hardware
 from airflow_provider_eaco.core.energy.power_fit import PowerFit, formula_power_w
-from airflow_provider_eaco.core.energy.prediction import ConservativePredictor, Lesson
+from airflow_provider_eaco.core.energy.prediction import ConservativePredictor, Lesson, Predictor
 from airflow_provider_eaco.core.energy.regression import least_errors
 from airflow_provider_eaco.core.energy.slowdown_fit import SlowdownFit
 from airflow_provider_eaco.core.model.decision import SetPrediction
+from airflow_provider_eaco.core.model.pool import PredictorName
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope, ProfileBook
 
 # Figures are given to this many decimals, far beyond what is known: linear algebra may differ in the last
@@ -172,3 +173,10 @@ def _with_power(
         expected_w, careful_w = min(expected_w, known.power_w), min(careful_w or math.inf, known.power_w)
     careful_w = expected_w if careful_w is None else max(careful_w, expected_w)
     return replace(known, power_w=round(careful_w, _DECIMALS), expected_power_w=round(expected_w, _DECIMALS))
+
+
+def make_predictor(name: PredictorName, estimate_error: float) -> Predictor:
+    """Return the predictor of that name; ``estimate_error`` is the one of the conservative rule."""
+    if name is PredictorName.LEARNED:
+        return LearnedPredictor(estimate_error)
+    return ConservativePredictor(estimate_error)

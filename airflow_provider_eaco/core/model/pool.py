@@ -37,6 +37,17 @@ class TeamSource(StrEnum):
     DAG = "dag"
 
 
+class PredictorName(StrEnum):
+    """By what unmeasured sets are predicted.
+
+    ``CONSERVATIVE``: published rules over the members alone, and a fixed error. ``LEARNED``: the measured
+    sets that resemble them, with an error for each; the conservative rule until there are enough.
+    """
+
+    CONSERVATIVE = "conservative"
+    LEARNED = "learned"
+
+
 class PowerLimits(StrEnum):
     """Whether GPUs may be held below their board's own limit.
 
@@ -81,7 +92,8 @@ class PoolSettings:
     requested peaks. A set may not be joined above ``utilisation_limit_pct`` (sum of the members' mean GPU
     utilisation, the newcomer included). Jobs at or above ``exclusive_priority`` get GPUs of their own.
     A trial without enough reports ends after ``trial_limit_s`` of wall time. ``estimate_error`` is added to
-    the slowdown of a set that was never measured. A job that no GPU of the inventory fits is rejected once
+    the slowdown of a set that was never measured, and ``predictor`` says how that is predicted (``None``: as
+    the policy does by itself). A job that no GPU of the inventory fits is rejected once
     it has been queued for ``reject_after_s`` of wall time; until then it holds (a worker may be restarting).
 
     ``rules`` are names of rules that hold under any ordering, as ADR 0009 says: under ``ageing``, waiting
@@ -106,6 +118,7 @@ class PoolSettings:
     exclusive_priority: int | None = None
     trial_limit_s: float = 4 * 3600.0
     estimate_error: float = 0.05
+    predictor: PredictorName | None = None
     reject_after_s: float = 300.0
     rules: tuple[str, ...] = ()
     ageing_s: float = 3600.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_provider_eaco.core.energy.interference import predict
+from airflow_provider_eaco.core.energy.learned import make_predictor
 from airflow_provider_eaco.core.energy.outlook import (
     slowdown_within_deadline,
     slowdown_within_stretch,
@@ -18,7 +18,7 @@ from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Hardware, Node
 from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
-from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.pool import PoolSettings, PredictorName
 from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook, SoloProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
 from airflow_provider_eaco.core.policy.trial import resident_profile, resident_unit_s
@@ -76,19 +76,25 @@ class SetFacts:
 
 
 class CycleFacts:
-    """Facts under one instant, one book of profiles, one set of readings and one pool's settings."""
+    """Facts under one instant, one book of profiles, one set of readings and one pool's settings.
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    :param predictor: how the policy predicts sets by itself; the pool's setting of that name comes first.
+    """
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, predictor: PredictorName = PredictorName.CONSERVATIVE
+    ) -> None:
         self.settings: PoolSettings = snapshot.pool.settings
+        self.predictor = make_predictor(self.settings.predictor or predictor, self.settings.estimate_error)
         self.book: ProfileBook = snapshot.profiles
         self._predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
         self.move_to(snapshot)
 
     def move_to(self, snapshot: ClusterSnapshot) -> frozenset[str]:
-        """Be about another snapshot with the same settings; return the families whose profiles differ."""
+        """Be about another snapshot with the same settings; return the families of which facts differ."""
         changed: frozenset[str] = frozenset()
         if snapshot.profiles is not self.book:
-            changed = snapshot.profiles.families_changed_since(self.book)
+            changed = self.predictor.families_changed(self.book, snapshot.profiles)
             self.book = snapshot.profiles
             self._predictions = {
                 key: known for key, known in self._predictions.items() if changed.isdisjoint(key[0])
@@ -114,9 +120,7 @@ class CycleFacts:
     def predict(self, families: FamilySet, gpu_model: str, gpu_count: int) -> SetPrediction | None:
         key = (families, gpu_model, gpu_count)
         if key not in self._predictions:
-            self._predictions[key] = predict(
-                families, gpu_model, gpu_count, self.book, self.settings.estimate_error
-            )
+            self._predictions[key] = self.predictor.predict(families, gpu_model, gpu_count, self.book)
         return self._predictions[key]
 
     def is_sound(self, gpu: Gpu) -> bool:

@@ -175,6 +175,7 @@ WRONG_IN_POOL = {
     "exclusive_priority": (1.5, "high", []),
     "trial_limit_s": (0, "1h", -3),
     "estimate_error": (-0.1, "small", None),
+    "predictor": ("clever", 1, None, ["learned"]),
     "reject_after_s": (-1, "soon", None, math.inf),
     "rules": ("ageing", [1], [""], {}),
     "ageing_s": (0, "1h"),
