@@ -18,6 +18,7 @@ from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, LedgerView, PlannerLock, ProfileStore
 from airflow_provider_eaco.engine.applier import Applied, Applier, Rejection
+from airflow_provider_eaco.engine.past import PastUse
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
 
 MakePolicy = Callable[[PoolSettings], AdmissionPolicy]
@@ -85,6 +86,7 @@ class AdmissionLoop:
         self._policy_of = policy_of
         self._ordering_of = ordering_of
         self._builder = SnapshotBuilder(report_timeout_s)
+        self._past = PastUse(ledger)
         self._applier = Applier(ledger, profiles, decisions)
         self._policies: dict[PoolSettings, AdmissionPolicy] = {}
 
@@ -115,7 +117,8 @@ class AdmissionLoop:
                 continue
             if view is None:
                 view = self._ledger.view()
-                snapshots = self._builder.build(view, pools, self._profiles.book(), by_uuid)
+                states = self._past.told(pools, view)
+                snapshots = self._builder.build(view, states, self._profiles.book(), by_uuid)
             acted = self._plan_pool(pool, snapshots[pool.settings.name], view, cycle)
             cycle.planned = True
             # Pools may share nodes and beliefs: the next one plans with what this one has done.
