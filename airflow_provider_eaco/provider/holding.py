@@ -51,6 +51,7 @@ class HeldTask:
             ),
             priority=ti.priority_weight if facts is None else facts.priority,
             pool_slots=ti.pool_slots if facts is None else facts.pool_slots,
+            bundle=self.workload.bundle_info.name,
         )
 
 

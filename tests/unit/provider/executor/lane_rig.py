@@ -128,7 +128,13 @@ def make_workload(job_id: str, task_id: str, try_number: int = 1) -> Any:
     ti = SimpleNamespace(
         id=job_id, dag_id="dag", task_id=task_id, run_id="run", map_index=-1, priority_weight=1, pool_slots=1
     )
-    return SimpleNamespace(ti=ti, key=key, log_path=None, model_dump_json=lambda: f'"{job_id}"')
+    return SimpleNamespace(
+        ti=ti,
+        key=key,
+        bundle_info=SimpleNamespace(name="dags-folder"),
+        log_path=None,
+        model_dump_json=lambda: f'"{job_id}"',
+    )
 
 
 @dataclass(frozen=True)

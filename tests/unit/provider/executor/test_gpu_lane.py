@@ -29,6 +29,13 @@ def test_a_queued_task_is_granted_and_started_in_one_heartbeat(rig):
     assert rig.instructions == [("first", {"v": 1, "token": 1, "set_version": 1, "yield": False})]
 
 
+def test_a_jobs_bundle_is_the_one_that_airflow_loads_its_dag_from(rig):
+    """It comes with the workload, so that nothing which an author writes can name another."""
+    rig.queue("a", "first")
+    rig.beat()
+    assert [record.job.bundle for record in rig.ledger.view().jobs] == ["dags-folder"]
+
+
 def test_the_next_task_waits_until_the_processes_are_gone(rig):
     """A state in Airflow's database does not free a GPU; the end of the last process does (C27)."""
     rig.queue("a", "first")
