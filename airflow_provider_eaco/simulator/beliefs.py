@@ -2,8 +2,8 @@
 
 ``known``: all sets up to the resident limit as they are. ``solo``: every family alone. ``empty``: nothing.
 What runs out of memory together is known in all three, as the sum of the families' peaks would tell; the
-published tables have no memory peaks. Work is counted in units of one second of exclusive progress, so a
-unit takes every family one second alone.
+published tables have no memory peaks. What a power limit does is known of whatever has a profile. Work is
+counted in units of one second of exclusive progress, so a unit takes every family one second alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
     FamilySet,
+    PowerLevel,
     ProfileBook,
     ProfileSource,
     SoloProfile,
@@ -88,6 +89,7 @@ def _solo(truth: Truth, family: str, gpus: int) -> SoloProfile:
         scope=truth.scope,
         source=ProfileSource.IMPORTED,
         reference=REFERENCE,
+        levels=_levels(truth, alone, gpus),
     )
 
 
@@ -109,6 +111,19 @@ def _known_set(
         scope=truth.scope,
         source=ProfileSource.IMPORTED,
         reference=REFERENCE,
+        levels=_levels(truth, families, gpus),
+    )
+
+
+def _levels(truth: Truth, families: FamilySet, gpus: int) -> tuple[PowerLevel, ...]:
+    full = truth.performance(families, gpus) if truth.limits_w else None
+    if full is None:
+        return ()
+    limited = {limit_w: truth.performance(families, gpus, limit_w) for limit_w in truth.limits_w}
+    return tuple(
+        PowerLevel(limit_w, full.rates[0] / under.rates[0], under.power_w / full.power_w)
+        for limit_w, under in limited.items()
+        if under is not None
     )
 
 

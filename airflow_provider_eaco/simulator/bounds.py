@@ -159,10 +159,10 @@ def performance_of_truth(truth: Truth, gpus_per_node: int) -> PerformanceOf:
     """
 
     def performance_of(families: tuple[str, ...], gpus: int) -> Sequence[SetPerformance]:
-        found = truth.performance(family_set(families), gpus)
-        if found is None:
-            return ()
-        return (SetPerformance(found.power_w + truth.base_w * gpus / gpus_per_node, found.rates),)
+        base_w = truth.base_w * gpus / gpus_per_node
+        ways = [truth.performance(family_set(families), gpus)]
+        ways += [truth.performance(family_set(families), gpus, limit_w) for limit_w in truth.limits_w]
+        return [SetPerformance(way.power_w + base_w, way.rates) for way in ways if way is not None]
 
     return performance_of
 

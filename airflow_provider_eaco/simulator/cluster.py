@@ -8,16 +8,16 @@ its first 30 s, while its co-residents already count it as present.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from airflow_provider_eaco.core.energy.configuration import SetPerformance
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState, SleepRule
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
 from airflow_provider_eaco.simulator.clock import instant
-from airflow_provider_eaco.simulator.recording import NodeInterval, Recording, RunInterval
+from airflow_provider_eaco.simulator.recording import LimitInterval, NodeInterval, Recording, RunInterval
+from airflow_provider_eaco.simulator.running import Event, Happening, Place, Run
 from airflow_provider_eaco.simulator.trace import TraceJob
 from airflow_provider_eaco.simulator.truth import Truth
 from airflow_provider_eaco.simulator.workload import epoch_s
@@ -29,82 +29,22 @@ class OutOfMemoryError(EacoError):
     """The newcomer does not fit beside those who are there."""
 
 
-class Happening(IntEnum):
-    """What happens by itself. At one instant in this order: ends first, so that who waits finds room."""
-
-    END = 0
-    EPOCH = 1
-    RESTARTED = 2
-    NODE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """``subject`` is a job id, for ``NODE`` the name of a node; ``started`` are the jobs that it starts."""
-
-    happening: Happening
-    subject: str
-    started: tuple[str, ...] = ()
-
-
-@dataclass(slots=True, eq=False)
-class Run:
-    """One job on its GPUs, ``done_s`` of exclusive work done until ``since_s``, ``epochs`` complete ones.
-
-    ``interval_s`` is when its present interval began, ``epoch_began_s`` its present epoch (a restart not
-    counted). ``stamp`` marks the one event of this run that still holds.
-    """
-
-    job: TraceJob
-    epoch_work_s: float
-    done_s: float = 0.0
-    epochs: int = 0
-    resumed: bool = False
-    since_s: float = 0.0
-    interval_s: float = 0.0
-    epoch_began_s: float = 0.0
-    restarts_until_s: float = 0.0
-    rate: float = 0.0
-    full_rate: float = 0.0
-    stamp: int = 0
-
-    def advance(self, now_s: float) -> None:
-        self.done_s += self.rate * (now_s - self.since_s)
-        self.since_s = now_s
-
-    def next_point(self, epochs: bool) -> tuple[Happening, float]:
-        """Return what comes next for it and at which instant, if its rate stays.
-
-        :param epochs: whether the end of an epoch is of interest.
-        """
-        if self.since_s < self.restarts_until_s:
-            return Happening.RESTARTED, self.restarts_until_s
-        work_s = self.job.work_s
-        boundary_s = (self.epochs + 1) * self.epoch_work_s
-        # The last boundary is the end; the last bits of a product must not make an epoch of nothing.
-        ends = not epochs or boundary_s >= work_s * (1 - 1e-9)
-        left_s = max(0.0, (work_s if ends else boundary_s) - self.done_s)
-        return Happening.END if ends else Happening.EPOCH, instant(self.since_s + left_s / self.rate)
-
-
-@dataclass(slots=True, eq=False)
-class Place:
-    """GPUs of one node with those who run there, first come first."""
-
-    gpus: tuple[int, ...]
-    runs: list[Run] = field(default_factory=list)
-    power_w: float = 0.0
+class SteeringError(EacoError):
+    """A node or a GPU was told what cannot be done; the message names both."""
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """``coming`` start when it is up; ``shown`` is what its present interval, begun at ``since_s``, says."""
+    """``coming`` start when it is up; ``shown`` is what its present interval, begun at ``since_s``, says.
+    ``limits`` has, by GPUs, the power limit in force and since when.
+    """
 
     name: str
     gpus: int
     power: NodePowerState
     places: dict[tuple[int, ...], Place] = field(default_factory=dict)
     coming: list[tuple[Run, tuple[int, ...]]] = field(default_factory=list)
+    limits: dict[tuple[int, ...], tuple[float, float]] = field(default_factory=dict)
     since_s: float = 0.0
     shown: tuple[NodePower, float] = (NodePower.IDLE, 0.0)
     stamp: int = 0
@@ -135,7 +75,7 @@ class VirtualCluster:
         self._pushed = 0
         self._runs: dict[str, tuple[Run, _Node, tuple[int, ...]]] = {}
         self._stopped: dict[str, Run] = {}
-        self._performance: dict[tuple[FamilySet, int], SetPerformance | None] = {}
+        self._performance: dict[tuple[FamilySet, int, float | None], SetPerformance | None] = {}
         idle = NodePowerState(NodePower.IDLE, 0.0)
         self._nodes = {name: _Node(name, gpus_per_node, idle) for name in names}
         for node in self._nodes.values():
@@ -189,6 +129,7 @@ class VirtualCluster:
         place = node.places.get(gpus)
         if place is None or run not in place.runs:
             node.coming = [pair for pair in node.coming if pair[0] is not run]
+            self._free_limit(node, gpus, now_s)
             return run
         self._cut(node, place, now_s)
         run.resumed = True
@@ -197,6 +138,7 @@ class VirtualCluster:
             self._pace(node, place, now_s)
         else:
             del node.places[gpus]
+            self._free_limit(node, gpus, now_s)
             if not node.places:
                 self._move_power(node, node.power.vacated(now_s))
             self._show(node, now_s)
@@ -209,6 +151,62 @@ class VirtualCluster:
     def run_of(self, job_id: str) -> Run:
         """Return the job that holds GPUs."""
         return self._runs[job_id][0]
+
+    def sleep(self, name: str, now_s: float) -> None:
+        """Put an idle node to sleep at once; one that wakes up or sleeps goes on.
+
+        :raises SteeringError: if somebody holds GPUs of it.
+        """
+        node = self._nodes[name]
+        if node.places or node.coming:
+            raise SteeringError(f"{name} was put to sleep while jobs hold GPUs of it")
+        self._move_power(node, node.power.told_to_sleep(now_s))
+        self._show(node, now_s)
+
+    def wake(self, name: str, now_s: float) -> None:
+        """Wake a sleeping node; any other goes on."""
+        node = self._nodes[name]
+        self._move_power(node, node.power.told_to_wake(now_s))
+        self._show(node, now_s)
+
+    def limit_power(self, name: str, gpus: tuple[int, ...], limit_w: float | None, now_s: float) -> None:
+        """Hold the boards of a set to that power, from now until the last of the set has left.
+
+        :raises SteeringError: if nobody holds exactly these GPUs, or the boards know no such limit.
+        """
+        node = self._nodes[name]
+        if gpus not in node.places and all(wanted != gpus for _, wanted in node.coming):
+            raise SteeringError(f"{name}: nobody holds GPUs {gpus}, so their power cannot be limited")
+        if limit_w is not None and limit_w not in self._truth.limits_w:
+            known = ", ".join(f"{each:g}" for each in self._truth.limits_w) or "none"
+            raise SteeringError(f"{name}: a power limit of {limit_w:g} W; known are {known} (--power-levels)")
+        if limit_w == node.limits.get(gpus, (None, now_s))[0]:
+            return
+        place = node.places.get(gpus)
+        if place is not None:
+            self._cut(node, place, now_s)
+        self._end_limit(node, gpus, now_s)
+        if limit_w is not None:
+            node.limits[gpus] = limit_w, now_s
+        if place is not None:
+            self._pace(node, place, now_s)
+
+    def power_states(self) -> Mapping[str, NodePowerState]:
+        """Return the power state of every node, by name."""
+        return {name: node.power for name, node in self._nodes.items()}
+
+    def power_limits(self) -> Mapping[tuple[str, tuple[int, ...]], float]:
+        """Return the power limits that are in force, by node and GPUs."""
+        return {
+            (name, gpus): limit_w
+            for name, node in self._nodes.items()
+            for gpus, (limit_w, _) in node.limits.items()
+        }
+
+    def is_limited(self, job_id: str) -> bool:
+        """Return whether a power limit is in force where the job runs."""
+        _, node, gpus = self._runs[job_id]
+        return gpus in node.limits
 
     def close(self, now_s: float) -> None:
         """Write the node intervals that are still open."""
@@ -228,6 +226,7 @@ class VirtualCluster:
 
     def _begin(self, run: Run, node: _Node, gpus: tuple[int, ...], now_s: float) -> None:
         run.since_s = run.interval_s = run.epoch_began_s = now_s
+        run.limited = False
         run.restarts_until_s = instant(now_s + RESTART_S) if run.resumed else now_s
         place = node.places.setdefault(gpus, Place(gpus))
         self._cut(node, place, now_s)
@@ -251,22 +250,36 @@ class VirtualCluster:
     def _pace(self, node: _Node, place: Place, now_s: float) -> None:
         """Set everybody's rate, and the power, as the truth has it for the present set."""
         families = family_set([run.job.family for run in place.runs])
-        performance = self._performance_of(families, len(place.gpus))
+        limit_w = node.limits[place.gpus][0] if place.gpus in node.limits else None
+        performance = self._performance_of(families, len(place.gpus), limit_w)
         if performance is None:
             raise OutOfMemoryError(f"{', '.join(families)} do not fit together on {node.name}")
         place.power_w = performance.power_w
         rates = dict(zip(families, performance.rates, strict=True))
         for run in place.runs:
             run.full_rate = rates[run.job.family]
+            run.limited = run.limited or limit_w is not None
             run.rate = 0.0 if now_s < run.restarts_until_s else run.full_rate
             self._expect(run)
         self._show(node, now_s)
 
-    def _performance_of(self, families: FamilySet, gpus: int) -> SetPerformance | None:
-        key = families, gpus
+    def _performance_of(
+        self, families: FamilySet, gpus: int, limit_w: float | None = None
+    ) -> SetPerformance | None:
+        key = families, gpus, limit_w
         if key not in self._performance:
-            self._performance[key] = self._truth.performance(families, gpus)
+            self._performance[key] = self._truth.performance(families, gpus, limit_w)
         return self._performance[key]
+
+    def _free_limit(self, node: _Node, gpus: tuple[int, ...], now_s: float) -> None:
+        """End the limit of GPUs that nobody holds any more."""
+        if gpus in node.limits and all(wanted != gpus for _, wanted in node.coming):
+            self._end_limit(node, gpus, now_s)
+
+    def _end_limit(self, node: _Node, gpus: tuple[int, ...], now_s: float) -> None:
+        limit_w, since_s = node.limits.pop(gpus, (0.0, now_s))
+        if now_s > since_s:
+            self._recording.limits.append(LimitInterval(node.name, gpus, since_s, now_s, limit_w))
 
     def _expect(self, run: Run) -> None:
         happening, at_s = run.next_point(self._epochs)

@@ -1,7 +1,8 @@
 """``eaco-sim compare``: policies, orderings and numbers of residents side by side, in both accountings.
 
 Each run is a process of its own and leaves its files in a folder of its own; FIFO exclusive, against which
-the others are held, is always among them.
+the others are held, is always among them. An option that only some policies use (``--mean-stretch``,
+``--sleep policy``) makes further runs of those alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stdout
@@ -22,12 +23,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.errors import EacoError, InvalidSettingError
+from airflow_provider_eaco.core.policy.base import Lever
 from airflow_provider_eaco.simulator import run_command
 from airflow_provider_eaco.simulator.report import write_report
 from airflow_provider_eaco.simulator.report.page import COLUMNS, table_rows
 from airflow_provider_eaco.simulator.report.results import RunResult, read_run
-from airflow_provider_eaco.simulator.scenario import EXCLUSIVE, Accounting
+from airflow_provider_eaco.simulator.scenario import EXCLUSIVE, Accounting, SleepBy, levers_by_name
 
 BASELINE_ORDER = "fifo"
 
@@ -44,12 +46,16 @@ class Variant:
     order: str
     accounting: Accounting
     max_residents: int | None = None
+    mean_stretch: float | None = None
+    sleep: SleepBy = SleepBy.RULE
 
     @property
     def name(self) -> str:
         """The folder of its files."""
         residents = "" if self.max_residents is None else f"-{self.max_residents}"
-        return f"{self.policy}{residents}_{self.order}_{self.accounting.value}"
+        stretch = "" if self.mean_stretch is None else f"-{self.mean_stretch:g}"
+        by_policy = "-by-policy" if self.sleep is SleepBy.POLICY else ""
+        return f"{self.policy}{residents}{stretch}_{self.order}_{self.accounting.value}{by_policy}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +78,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(Accounting),
         default=list(Accounting),
         help="default: both",
+    )
+    parser.add_argument(
+        "--sleep",
+        nargs="+",
+        type=SleepBy,
+        choices=list(SleepBy),
+        default=[SleepBy.RULE],
+        help="who puts nodes to sleep, with --accounting sleep; each makes runs of its own (default: rule)",
+    )
+    parser.add_argument(
+        "--mean-stretch",
+        nargs="+",
+        type=run_command.number(at_least=1),
+        default=[None],
+        metavar="LIMIT",
+        help="of all jobs, by work; each makes a run of every policy that bounds it",
     )
     parser.add_argument(
         "--processes",
@@ -105,13 +127,32 @@ def policy_of(text: str) -> tuple[str, int | None]:
 
 
 def variants_of(options: argparse.Namespace) -> list[Variant]:
-    """Return every combination once, the baseline of each accounting first."""
+    """Return every combination once, the baseline of each accounting first.
+
+    :raises InvalidSettingError: for a policy that nobody offers, or an option that none of them uses.
+    """
+    levers = {policy: levers_by_name(policy) for policy, _ in options.policy}
+    _check_used(levers.values(), Lever.MEAN_STRETCH, "--mean-stretch", options.mean_stretch != [None])
+    _check_used(levers.values(), Lever.NODE_SLEEP, "--sleep policy", SleepBy.POLICY in options.sleep)
     found: dict[Variant, None] = {}
     for accounting in options.accounting:
         found[Variant(EXCLUSIVE, BASELINE_ORDER, accounting)] = None
         for (policy, residents), order in product(options.policy, options.order):
-            found[Variant(policy, order, accounting, residents)] = None
+            stretches = options.mean_stretch if Lever.MEAN_STRETCH in levers[policy] else [None]
+            sleeps = [
+                sleep
+                for sleep in options.sleep
+                if sleep is SleepBy.RULE
+                or (accounting is Accounting.SLEEP and Lever.NODE_SLEEP in levers[policy])
+            ]
+            for stretch, sleep in product(stretches, sleeps):
+                found[Variant(policy, order, accounting, residents, stretch, sleep)] = None
     return list(found)
+
+
+def _check_used(levers: Iterable[frozenset[Lever]], lever: Lever, option: str, chosen: bool) -> None:
+    if chosen and not any(lever in each for each in levers):
+        raise InvalidSettingError(option, "none of the policies uses it; leave the option out")
 
 
 def run_all(options: argparse.Namespace, variants: Sequence[Variant]) -> None:
@@ -151,6 +192,8 @@ def _options_of(options: argparse.Namespace, variant: Variant) -> argparse.Names
         "order": variant.order,
         "accounting": variant.accounting,
         "max_residents": variant.max_residents,
+        "mean_stretch": variant.mean_stretch,
+        "sleep": variant.sleep,
         "out": options.out / variant.name,
         # One report shows all of them.
         "report": False,
@@ -198,6 +241,12 @@ def command_of(options: argparse.Namespace) -> str:
     words += ["--policy", *named, "--order", *options.order]
     for rule in options.rule or ():
         words += ["--rule", rule]
+    if options.mean_stretch != [None]:
+        words += ["--mean-stretch", *(f"{stretch:g}" for stretch in options.mean_stretch)]
+    if SleepBy.POLICY in options.sleep:
+        words += ["--sleep", *options.sleep]
+    if options.power_levels:
+        words += ["--power-levels"]
     for name in (
         "nodes",
         "gpus_per_node",

@@ -36,6 +36,17 @@ class NodeInterval:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitInterval:
+    """GPUs of a node that were held to a power limit."""
+
+    node: str
+    gpus: tuple[int, ...]
+    start_s: float
+    end_s: float
+    limit_w: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """What was decided about one job, when it was news. Unknown values are ``None``."""
 
@@ -55,6 +66,7 @@ class Recording:
 
     runs: list[RunInterval] = field(default_factory=list)
     nodes: list[NodeInterval] = field(default_factory=list)
+    limits: list[LimitInterval] = field(default_factory=list)
     decisions: list[Decided] = field(default_factory=list)
     trials: int = 0
     confirmed: int = 0

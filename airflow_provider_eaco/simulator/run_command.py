@@ -15,7 +15,14 @@ from airflow_provider_eaco.simulator.report import write_report
 from airflow_provider_eaco.simulator.run_bounds import bounds_in_summary
 from airflow_provider_eaco.simulator.run_files import write_run
 from airflow_provider_eaco.simulator.runner import Simulation
-from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Accounting, Choices, Scenario, from_trace
+from airflow_provider_eaco.simulator.scenario import (
+    BENCHMARKS,
+    Accounting,
+    Choices,
+    Scenario,
+    SleepBy,
+    from_trace,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(Accounting),
         default=Accounting.ALWAYS_ON,
         help="whether idle nodes sleep (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sleep",
+        type=SleepBy,
+        choices=list(SleepBy),
+        default=SleepBy.RULE,
+        help="who puts nodes to sleep and wakes them, with --accounting sleep (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--mean-stretch",
+        type=number(at_least=1),
+        metavar="LIMIT",
+        help="of all jobs, by work, for a policy that bounds it: run time / exclusive run time",
     )
 
 
@@ -77,6 +97,11 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the run times that jobs tell",
     )
     parser.add_argument(
+        "--power-levels",
+        action="store_true",
+        help="boards can be held to power limits as measured for ResNet-50 (eaco-nodes and traces)",
+    )
+    parser.add_argument(
         "--power-scale", type=number(above=0), default=1.0, help="factor on gavel-gpus' solo powers"
     )
 
@@ -94,6 +119,9 @@ def execute(options: argparse.Namespace) -> int:
         jobs=options.jobs,
         max_residents=options.max_residents,
         accounting=options.accounting,
+        sleep=options.sleep,
+        mean_stretch=options.mean_stretch,
+        power_levels=options.power_levels,
         belief=options.belief,
         belief_error=options.belief_error,
         duration_error=options.duration_error,
@@ -119,11 +147,14 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
         "policy": scenario.settings.policy,
         "order": scenario.settings.ordering,
         "accounting": scenario.accounting.value,
+        "sleep": scenario.sleep_by.value,
         "seed": scenario.seed,
         "nodes": scenario.nodes,
         "gpus_per_node": scenario.gpus_per_node,
         "version": __version__,
         "max_residents": scenario.settings.max_residents,
+        "mean_stretch_limit": scenario.mean_stretch_limit,
+        "power_levels_w": list(scenario.truth.limits_w),
         **measured,
         **bounds_in_summary(scenario, recording.runs, measured),
         "wall_s": round(wall_s, 3),
@@ -159,14 +190,14 @@ def whole(at_least: int) -> Callable[[str], int]:
     return read
 
 
-def number(above: float | None = None) -> Callable[[str], float]:
-    """Return a reader of finite numbers of at least 0, or above ``above``, for argparse."""
+def number(above: float | None = None, at_least: float = 0.0) -> Callable[[str], float]:
+    """Return a reader of finite numbers of at least ``at_least``, or above ``above``, for argparse."""
 
     def read(text: str) -> float:
         value = float(text)
-        if not math.isfinite(value) or value < 0 or (above is not None and value <= above):
+        if not math.isfinite(value) or value < at_least or (above is not None and value <= above):
             raise ValueError
         return value
 
-    read.__name__ = "number of at least 0" if above is None else f"number above {above:g}"
+    read.__name__ = f"number of at least {at_least:g}" if above is None else f"number above {above:g}"
     return read

@@ -11,12 +11,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from airflow_provider_eaco.simulator.recording import Decided, NodeInterval, Recording, RunInterval
+from airflow_provider_eaco.simulator.recording import (
+    Decided,
+    LimitInterval,
+    NodeInterval,
+    Recording,
+    RunInterval,
+)
 from airflow_provider_eaco.simulator.trace import TraceJob, write_trace
 from airflow_provider_eaco.simulator.whole_file import whole_file
 
 SCHEDULE_COLUMNS = ("job_id", "start_s", "end_s", "node", "gpus", "residents", "rate")
 NODE_COLUMNS = ("node", "start_s", "end_s", "state", "power_w")
+LIMIT_COLUMNS = ("node", "gpus", "start_s", "end_s", "limit_w")
 DECISION_COLUMNS = (
     "time_s",
     "job_id",
@@ -39,7 +46,8 @@ def write_run(
 ) -> None:
     """Write ``jobs.csv``, ``schedule.csv``, ``nodes.csv``, ``decisions.csv`` and ``summary.json``.
 
-    The summary comes last: where it stands, the others are of the same run.
+    Where power was limited, ``limits.csv`` says where and when. The summary comes last: where it stands, the
+    others are of the same run.
     """
     write_trace(folder / "jobs.csv", jobs, further=False)
     order = {job.job_id: number for number, job in enumerate(jobs)}
@@ -48,6 +56,11 @@ def write_run(
     _write(folder / "schedule.csv", SCHEDULE_COLUMNS, map(_run_cells, by_job))
     _write(folder / "nodes.csv", NODE_COLUMNS, map(_node_cells, by_node))
     _write(folder / "decisions.csv", DECISION_COLUMNS, map(_decision_cells, recording.decisions))
+    by_place = sorted(recording.limits, key=lambda limit: (limit.node, limit.gpus, limit.start_s))
+    if by_place:
+        _write(folder / "limits.csv", LIMIT_COLUMNS, map(_limit_cells, by_place))
+    else:
+        (folder / "limits.csv").unlink(missing_ok=True)
     with whole_file(folder / "summary.json") as partial:
         partial.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
@@ -74,6 +87,11 @@ def _run_cells(run: RunInterval) -> Cells:
 
 def _node_cells(node: NodeInterval) -> Cells:
     return node.node, _time(node.start_s), _time(node.end_s), node.state.value, _number(node.power_w)
+
+
+def _limit_cells(limit: LimitInterval) -> Cells:
+    gpus = _gpus(limit.gpus)
+    return limit.node, gpus, _time(limit.start_s), _time(limit.end_s), _number(limit.limit_w)
 
 
 def _decision_cells(decided: Decided) -> Cells:

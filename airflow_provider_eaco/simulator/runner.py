@@ -19,16 +19,18 @@ from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.model.profile import ProfileBook, family_set
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, Observation, PoolState
 from airflow_provider_eaco.core.ports import LedgerView, RunMeter
-from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
+from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
 from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
-from airflow_provider_eaco.simulator.cluster import Happening, OutOfMemoryError, VirtualCluster
+from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
 from airflow_provider_eaco.simulator.decisions import DecisionRecorder
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock, MemoryProfileStore
 from airflow_provider_eaco.simulator.recording import Recording
+from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.scenario import Scenario, told_work_s
+from airflow_provider_eaco.simulator.steering import Steering
 from airflow_provider_eaco.simulator.trace import TraceJob
 
 OWNER = "eaco-sim"
@@ -36,6 +38,10 @@ OWNER = "eaco-sim"
 # Memory of a simulated GPU. Jobs ask for an equal share of it, so that it never binds: no table that we
 # replay tells how much memory its jobs held.
 GPU_MEMORY_MIB = 32 * 1024
+
+
+# So often a policy may ask to look again while nothing at all happens; then its jobs will never start.
+MOST_LOOKS = 1000
 
 
 class SimulationError(EacoError):
@@ -66,15 +72,18 @@ class Simulation:
             self.profiles,
             self._decisions,
             MemoryPlannerLock(self.clock),
-            pools=lambda: (pool,),
+            pools=lambda: (self._steering.seen(pool) if scenario.steers else pool,),
             owner=OWNER,
             report_timeout_s=None,
         )
+        self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
+        self._look_again_s: float | None = None
+        self._looks = 0
         self._jobs = {job.job_id: job for job in scenario.jobs}
         self._waiting = 0
         self._next = 0
         self._version_at_begin: dict[str, int] = {}
-        self._ever_shared: set[str] = set()
+        self._not_alone: set[str] = set()
 
     def run(self) -> Recording:
         """Simulate until the last job has ended.
@@ -88,6 +97,7 @@ class Simulation:
             ended, news = self._pass_events(now_s)
             left -= ended
             arrived = self._admit_arrivals(now_s)
+            news = news or self._look_is_due(now_s)
             # With nobody in the queue and nothing reported there is nothing to decide.
             if news or (self._waiting and (ended or arrived)):
                 left -= self._plan(now_s)
@@ -99,15 +109,26 @@ class Simulation:
         if self._next < len(self.scenario.jobs):
             times.append(self.scenario.jobs[self._next].submit_s)
         known = [at_s for at_s in times if at_s is not None]
-        if not known:
+        self._looks = 0 if known or self._look_again_s is None else self._looks + 1
+        if self._look_again_s is not None:
+            known.append(self._look_again_s)
+        if not known or self._looks > MOST_LOOKS:
             raise SimulationError(self._stuck())
         return min(known)
+
+    def _look_is_due(self, now_s: float) -> bool:
+        if self._look_again_s is None or now_s < self._look_again_s:
+            return False
+        self._look_again_s = None
+        return True
 
     def _pass_events(self, now_s: float) -> tuple[int, bool]:
         """Carry out what happens now; return how many jobs ended, and whether there is something to plan."""
         ended, news = 0, False
         reports: list[str] = []
         for event in self.cluster.due(now_s):
+            # Who steers has something to decide when GPUs fall free or a node changes, also without a queue.
+            news = news or (self.scenario.steers and event.happening in {Happening.END, Happening.NODE})
             if event.happening is Happening.END:
                 self._end(event.subject, now_s)
                 ended += 1
@@ -117,7 +138,7 @@ class Simulation:
                 for job_id in event.started:
                     self._start(job_id)
         if reports:
-            news = self._report(reports, now_s)
+            news = self._report(reports, now_s) or news
         return ended, news
 
     def _admit_arrivals(self, now_s: float) -> bool:
@@ -162,10 +183,19 @@ class Simulation:
         for lease in report.granted:
             self._waiting -= 1
             self._begin(lease, now_s)
+        self._steer(report, now_s)
         self.recording.confirmed += len(report.confirmed)
         self.recording.undone += len(report.yielding)
         self._waiting -= len(report.rejected)
         return len(report.rejected)
+
+    def _steer(self, report: CycleReport, now_s: float) -> None:
+        for placement in self._steering.carry_out(report.steers, now_s):
+            # What they draw from now on is not what they draw at full power.
+            self._not_alone.update(lease.job_id for lease in self.ledger.leases_on(placement))
+        if report.look_again_s is not None and report.look_again_s <= now_s:
+            raise SimulationError(f"the policy wants to look again at {report.look_again_s}, which is past")
+        self._look_again_s = report.look_again_s
 
     def _begin(self, lease: Lease, now_s: float) -> None:
         job = self._jobs[lease.job_id]
@@ -181,7 +211,7 @@ class Simulation:
             self._start(lease.job_id)
         mates = self.ledger.leases_on(lease.placement)
         if len(mates) > 1:
-            self._ever_shared.update(mate.job_id for mate in mates)
+            self._not_alone.update(mate.job_id for mate in mates)
 
     def _start(self, job_id: str) -> None:
         lease = self.ledger.lease_of(job_id)
@@ -214,8 +244,8 @@ class Simulation:
             learn_run(self.profiles, run, now_s)
 
     def _meter(self, job: Job) -> RunMeter | None:
-        """Return what a meter saw of a run that was alone from start to end, as the truth has it."""
-        if job.job_id in self._ever_shared:
+        """Return what a meter saw of a run that was always alone and at full power, as the truth has it."""
+        if job.job_id in self._not_alone:
             return None
         truth, request = self.scenario.truth, job.request
         family = family_set((request.family,))
@@ -247,8 +277,10 @@ class Simulation:
         new_s = run.epoch_work_s if self.scenario.shares else run.job.work_s
         done = max(1, math.floor(reported_s / UNIT_S + 1e-6))
         elapsed_s = (now_s - run.epoch_began_s) * UNIT_S / new_s
-        unit = UnitTime(done - 1, elapsed_s, self._version_at_begin[job_id], lease.set_version)
+        began = self._version_at_begin[job_id]
+        unit = UnitTime(done - 1, elapsed_s, began, lease.set_version, limited=run.limited)
         run.epoch_began_s = now_s
+        run.limited = self.cluster.is_limited(job_id)
         self._version_at_begin[job_id] = lease.set_version
         return Report(
             job_id=job_id,

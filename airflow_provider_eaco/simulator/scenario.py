@@ -6,15 +6,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.node_power import SleepRule
-from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
+from airflow_provider_eaco.core.policy.base import Lever, SteeringPolicy, levers_of
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.simulator.beliefs import Belief
+from airflow_provider_eaco.simulator.power_levels import PowerCurve, read_power_curve
 from airflow_provider_eaco.simulator.readers import read_trace
 from airflow_provider_eaco.simulator.trace import TraceJob
 from airflow_provider_eaco.simulator.truth import GavelTruth, PaperTruth, Truth, read_gavel_truth
@@ -38,10 +41,18 @@ class Accounting(StrEnum):
     SLEEP = "sleep"
 
 
+class SleepBy(StrEnum):
+    """Who says that a node sleeps or wakes: the rule of the benchmarks, or the policy."""
+
+    RULE = "rule"
+    POLICY = "policy"
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What the user of ``eaco-sim run`` chooses; ``None`` leaves it to the benchmark.
 
+    ``power_levels``: the boards can be held to power limits, and policies that know how may do so.
     ``belief_error`` and ``duration_error`` are standard deviations of logarithms: of believed slowdowns and
     powers of sets, and of the run times that jobs tell.
     """
@@ -56,13 +67,16 @@ class Choices:
     jobs: int | None = None
     max_residents: int | None = None
     accounting: Accounting = Accounting.ALWAYS_ON
+    sleep: SleepBy = SleepBy.RULE
+    mean_stretch: float | None = None
+    power_levels: bool = False
     belief: Belief | None = None
     belief_error: float = 0.0
     duration_error: float = 0.0
     power_scale: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scenario:
     """One run, ready to be simulated. ``draws`` goes on after the jobs were drawn."""
 
@@ -78,10 +92,29 @@ class Scenario:
     draws: np.random.Generator = field(compare=False)
     belief_error: float = 0.0
     duration_error: float = 0.0
+    sleep_by: SleepBy = SleepBy.RULE
 
     @property
     def sleep(self) -> SleepRule | None:
-        return SleepRule() if self.accounting is Accounting.SLEEP else None
+        if self.accounting is Accounting.ALWAYS_ON:
+            return None
+        return SleepRule(idle_s=None) if self.obeys_sleep else SleepRule()
+
+    @property
+    def obeys_sleep(self) -> bool:
+        """Whether nodes sleep and wake as the policy says."""
+        return self.sleep_by is SleepBy.POLICY
+
+    @cached_property
+    def steers(self) -> bool:
+        """Whether the policy tells nodes or GPUs anything beside placements."""
+        return isinstance(make_policy(self.settings), SteeringPolicy)
+
+    @property
+    def mean_stretch_limit(self) -> float | None:
+        """The bound on the mean stretch, ``None`` for a policy that knows none."""
+        known = Lever.MEAN_STRETCH in levers_of(make_policy(self.settings))
+        return self.settings.mean_stretch if known else None
 
     @property
     def shares(self) -> bool:
@@ -108,7 +141,7 @@ def eaco_nodes(choices: Choices) -> Scenario:
     nodes = 28 if choices.nodes is None else choices.nodes
     _only("--gpus-per-node", choices.gpus_per_node, 8, "every job of eaco-nodes takes the 8 GPUs of a node")
     load = choices.load or _usual("--load", nodes, {28: 1.3, 64: 0.55})
-    truth = PaperTruth()
+    truth = PaperTruth(curve=_power_curve(choices))
     drawn = eaco_nodes_jobs(truth.families, nodes, load, choices.seed, choices.jobs or EACO_NODES_JOBS)
     settings = _settings(choices, max_residents=4)
     return _scenario(
@@ -145,7 +178,17 @@ def scale(choices: Choices) -> Scenario:
     return _scenario("scale", choices, drawn, size=size, truth=truth, settings=settings, belief=Belief.KNOWN)
 
 
+def _power_curve(choices: Choices) -> PowerCurve | None:
+    if not choices.power_levels:
+        return None
+    return read_power_curve(data_folder() / "zeus_power" / "summary_power_v100.csv")
+
+
 def _gavel_truth(choices: Choices, gpus_per_node: int) -> GavelTruth:
+    if choices.power_levels:
+        raise InvalidSettingError(
+            "--power-levels", "Gavel measured none: only eaco-nodes and traces have them"
+        )
     pairs = data_folder() / "gavel_throughputs" / "pairs.csv"
     return read_gavel_truth(pairs, gpus_per_node, choices.power_scale)
 
@@ -167,7 +210,7 @@ def from_trace(path: Path, choices: Choices) -> Scenario:
     trace = read_trace(path)
     gpus_per_node = choices.gpus_per_node or 8
     trace.check_fits(gpus_per_node, f"a node of {gpus_per_node} GPUs")
-    truth = PaperTruth(tuple(sorted({job.family for job in trace.jobs})))
+    truth = PaperTruth(tuple(sorted({job.family for job in trace.jobs})), _power_curve(choices))
     drawn = Workload(trace.jobs, np.random.default_rng(choices.seed))
     size = 1 if choices.nodes is None else choices.nodes, gpus_per_node
     settings = _settings(choices, max_residents=4)
@@ -184,9 +227,27 @@ def _settings(choices: Choices, *, max_residents: int, utilisation_limit_pct: fl
         max_residents=choices.max_residents or max_residents,
         utilisation_limit_pct=utilisation_limit_pct,
         memory_margin_mib=0,
+        power_limits=PowerLimits.APPLY if choices.power_levels else PowerLimits.OFF,
     )
+    if choices.mean_stretch is not None:
+        settings = replace(settings, mean_stretch=choices.mean_stretch)
     _check_names(settings)
+    _check_levers(choices, settings)
     return settings
+
+
+def _check_levers(choices: Choices, settings: PoolSettings) -> None:
+    """Refuse an option that the policy would pass over: its run would be read as the option's effect."""
+    levers = levers_of(make_policy(settings))
+    if choices.mean_stretch is not None and Lever.MEAN_STRETCH not in levers:
+        problem = f"policy {settings.policy} bounds each job's stretch, not the mean; leave the option out"
+        raise InvalidSettingError("--mean-stretch", problem)
+    if choices.sleep is SleepBy.POLICY:
+        if choices.accounting is not Accounting.SLEEP:
+            raise InvalidSettingError("--sleep policy", "needs --accounting sleep")
+        if Lever.NODE_SLEEP not in levers:
+            problem = f"policy {settings.policy} puts no node to sleep; leave the option out"
+            raise InvalidSettingError("--sleep policy", problem)
 
 
 def _scenario(
@@ -212,6 +273,7 @@ def _scenario(
         draws=workload.draws,
         belief_error=choices.belief_error,
         duration_error=choices.duration_error,
+        sleep_by=choices.sleep,
     )
 
 
@@ -220,6 +282,16 @@ def told_work_s(scenario: Scenario) -> dict[str, float]:
     sigma = scenario.duration_error
     wrong = scenario.draws.standard_normal(len(scenario.jobs)) if sigma else [0.0] * len(scenario.jobs)
     return {job.job_id: job.work_s * math.exp(sigma * z) for job, z in zip(scenario.jobs, wrong, strict=True)}
+
+
+def levers_by_name(policy: str) -> frozenset[Lever]:
+    """Return what the policy of that name moves beside placements.
+
+    :raises InvalidSettingError: if nobody offers it.
+    """
+    settings = PoolSettings(policy=policy)
+    _check_names(settings)
+    return levers_of(make_policy(settings))
 
 
 def _check_names(settings: PoolSettings) -> None:

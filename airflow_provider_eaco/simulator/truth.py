@@ -16,6 +16,7 @@ from airflow_provider_eaco.core.energy.configuration import SetPerformance
 from airflow_provider_eaco.core.energy.power_model import BOARD_IDLE_W, V100, V100_NODE_GPUS, V100_NODE_IDLE_W
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope
 from airflow_provider_eaco.data import built_in_book, exclusive_rows
+from airflow_provider_eaco.simulator.power_levels import PowerCurve
 from airflow_provider_eaco.simulator.trace import TraceError
 from airflow_provider_eaco.telemetry.truth import TruthTable
 
@@ -41,7 +42,8 @@ class Truth(Protocol):
     """The cluster's physics for one benchmark.
 
     A node draws ``base_w`` while it is on, each free GPU ``free_gpu_w`` more, and each set what
-    :meth:`performance` says.
+    :meth:`performance` says. ``limits_w`` are the power limits that its boards can be held to, highest first;
+    none where nothing is known of them.
     """
 
     families: tuple[str, ...]
@@ -50,9 +52,15 @@ class Truth(Protocol):
     base_w: float
     free_gpu_w: float
     asleep_w: float
+    limits_w: tuple[float, ...]
 
-    def performance(self, families: FamilySet, gpus: int) -> SetPerformance | None:
-        """Return how these families run together on that many GPUs, ``None`` if they run out of memory."""
+    def performance(
+        self, families: FamilySet, gpus: int, limit_w: float | None = None
+    ) -> SetPerformance | None:
+        """Return how these families run together on that many GPUs, ``None`` if they run out of memory.
+
+        :param limit_w: one of ``limits_w``; ``None``: the boards' own.
+        """
 
     def utilisation_pct(self, families: FamilySet) -> float:
         """Return the mean GPU utilisation that a meter would show, in percent."""
@@ -62,6 +70,7 @@ class PaperTruth:
     """The EaCO paper's node of eight V100; the power of a set holds its share of the host.
 
     :param families: the families of the run, by default the measured ones.
+    :param curve: what power limits do; without it there are none.
     """
 
     gpu_model = V100
@@ -70,14 +79,24 @@ class PaperTruth:
     free_gpu_w = V100_NODE_IDLE_W / V100_NODE_GPUS
     asleep_w = ASLEEP_W
 
-    def __init__(self, families: Sequence[str] | None = None) -> None:
+    def __init__(self, families: Sequence[str] | None = None, curve: PowerCurve | None = None) -> None:
         measured = tuple(row["family"] for row in exclusive_rows())
         self.families = measured if families is None else tuple(families)
+        self.limits_w = () if curve is None else curve.limits_w
+        self._curve = curve
         self._table = TruthTable(built_in_book())
 
-    def performance(self, families: FamilySet, gpus: int) -> SetPerformance | None:
+    def performance(
+        self, families: FamilySet, gpus: int, limit_w: float | None = None
+    ) -> SetPerformance | None:
         truth = self._table.of(families, V100, gpus)
-        return SetPerformance(truth.power_w, tuple(member.rate for member in truth.members))
+        full = SetPerformance(truth.power_w, tuple(member.rate for member in truth.members))
+        if limit_w is None:
+            return full
+        if self._curve is None:
+            raise ValueError(f"limit_w: is {limit_w}; these nodes have no power levels")
+        busy_pct = sum(member.utilisation_pct for member in truth.members)
+        return self._curve.limited(full, busy_pct, gpus * self.free_gpu_w, limit_w)
 
     def utilisation_pct(self, families: FamilySet) -> float:
         return self._table.of(families, V100, V100_NODE_GPUS).utilisation_pct
@@ -101,6 +120,7 @@ class GavelTruth:
     scope = PowerScope.BOARD
     free_gpu_w = BOARD_IDLE_W[V100]
     asleep_w = ASLEEP_W
+    limits_w: tuple[float, ...] = ()
 
     def __init__(
         self,
@@ -114,7 +134,11 @@ class GavelTruth:
         self._pairs = pairs
         self._power_scale = power_scale
 
-    def performance(self, families: FamilySet, gpus: int) -> SetPerformance | None:
+    def performance(
+        self, families: FamilySet, gpus: int, limit_w: float | None = None
+    ) -> SetPerformance | None:
+        if limit_w is not None:
+            raise ValueError(f"limit_w: is {limit_w}; Gavel measured no power limits")
         if len(families) == 1:
             return SetPerformance(gpus * self._solo_w(families[0]), (1.0,))
         pair = self._pairs.get(families) if len(families) == 2 and gpus == 1 else None

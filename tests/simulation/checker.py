@@ -1,7 +1,8 @@
 """Checks the files of a run against the rules of the benchmarks; knows nothing of the simulator's code.
 
-It reads ``jobs.csv``, ``schedule.csv``, ``nodes.csv``, ``decisions.csv`` and ``summary.json``, and asks the
-truth that the caller hands in what a set of families does. Every finding is one sentence.
+It reads ``jobs.csv``, ``schedule.csv``, ``nodes.csv``, ``decisions.csv``, ``summary.json`` and, where power
+was limited, ``limits.csv``, and asks the truth that the caller hands in what a set of families does. Every
+finding is one sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.files import DecisionRow, JobRow, NodeRow, RunFiles, ScheduleRow
+from tests.simulation.files import DecisionRow, JobRow, LimitRow, NodeRow, RunFiles, ScheduleRow
 
 RESTART_S = 30.0
 SLEEP_AFTER_S = 300.0
@@ -23,8 +24,9 @@ EPOCH_S = 1404.0
 # Times are whole milliseconds; two of them make a difference.
 TICK_S = 0.0021
 
-# Families (sorted) and the number of GPUs -> power in W, and each member's progress per second.
-Truth = Callable[[tuple[str, ...], int], tuple[float, tuple[float, ...]]]
+# Families (sorted), the number of GPUs and the power limit in W (none: the boards' own) -> power in W, and
+# each member's progress per second.
+Truth = Callable[[tuple[str, ...], int, float | None], tuple[float, tuple[float, ...]]]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def problems_of(folder: Path, rules: Rules) -> list[str]:
         *_jobs(files, rules),
         *_leaving(files),
         *_places(files, rules),
+        *_limits(files),
         *_rates(files, rules),
         *_nodes(files),
         *_power(files, rules),
@@ -154,11 +157,51 @@ def _families(files: RunFiles, residents: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(files.jobs[job_id].family for job_id in residents))
 
 
+def _limits(files: RunFiles) -> Iterator[str]:
+    """Power is limited only where somebody is or comes to, one limit at a time."""
+    for row in files.limits:
+        if not 0 <= row.start_s < row.end_s:
+            yield f"{row.node}: a limit from {row.start_s} to {row.end_s}"
+        if not any(from_s <= row.start_s and row.end_s <= to_s for from_s, to_s in _held(files, row)):
+            yield f"{row.node}: limited from {row.start_s} to {row.end_s}, where nobody is or comes"
+    for number, row in enumerate(files.limits):
+        for other in files.limits[:number]:
+            if (row.node, row.gpus) == (other.node, other.gpus) and row.start_s < other.end_s:
+                yield f"{row.node}: two limits at {row.start_s}"
+
+
+def _held(files: RunFiles, limit: LimitRow) -> Sequence[tuple[float, float]]:
+    """When the GPUs are held, and the time before in which their node may have been waking."""
+    spans: list[tuple[float, float]] = []
+    for row in files.by_node.get(limit.node, []):
+        if row.gpus == limit.gpus:
+            if spans and row.start_s <= spans[-1][1]:
+                spans[-1] = spans[-1][0], max(row.end_s, spans[-1][1])
+            else:
+                spans.append((row.start_s - WAKE_S - TICK_S, row.end_s))
+    return spans
+
+
+def _limit_at(files: RunFiles, node: str, gpus: tuple[int, ...], start_s: float) -> float | None:
+    return next(
+        (
+            limit.limit_w
+            for limit in files.limits
+            if (limit.node, limit.gpus) == (node, gpus) and limit.start_s <= start_s < limit.end_s
+        ),
+        None,
+    )
+
+
 def _rates(files: RunFiles, rules: Rules) -> Iterator[str]:
-    """Progress is what the truth says of the set."""
+    """Progress is what the truth says of the set under its power limit, which stays for the interval."""
     for row in files.schedule:
         families = _families(files, row.residents)
-        _, rates = rules.truth(families, len(row.gpus))
+        _, rates = rules.truth(families, len(row.gpus), _limit_at(files, row.node, row.gpus, row.start_s))
+        for limit in files.limits:
+            inside = any(row.start_s < at_s < row.end_s for at_s in (limit.start_s, limit.end_s))
+            if inside and (limit.node, limit.gpus) == (row.node, row.gpus):
+                yield f"{row.job_id}: its limit changes within {row.start_s} to {row.end_s}"
         true_rate = rates[families.index(files.jobs[row.job_id].family)]
         if row.rate and abs(row.rate - true_rate) > 1e-9:
             yield f"{row.job_id}: rate {row.rate} at {row.start_s}, the truth is {true_rate}"
@@ -193,13 +236,17 @@ def _power(files: RunFiles, rules: Rules) -> Iterator[str]:
         held = files.by_node.get(node, [])
         for row in rows:
             held = [run for run in held if run.end_s > row.start_s]
-            for start_s, there in _sets_during(row, held):
+            limits = [limit for limit in files.limits if limit.node == node]
+            for start_s, there in _sets_during(row, held, limits):
                 if bool(there) != (row.state == "active"):
                     yield f"{node}: {row.state} at {start_s} with {len(there)} sets"
                 free = gpus - sum(len(placed) for placed, _ in there)
                 true_w = rules.base_w + free * rules.free_gpu_w
                 true_w += sum(
-                    rules.truth(_families(files, residents), len(placed))[0] for placed, residents in there
+                    rules.truth(
+                        _families(files, residents), len(placed), _limit_at(files, node, placed, start_s)
+                    )[0]
+                    for placed, residents in there
                 )
                 true_w = rules.asleep_w if row.state == "asleep" else true_w
                 if abs(row.power_w - true_w) > 1e-6:
@@ -207,13 +254,16 @@ def _power(files: RunFiles, rules: Rules) -> Iterator[str]:
 
 
 def _sets_during(
-    row: NodeRow, held: Sequence[ScheduleRow]
+    row: NodeRow, held: Sequence[ScheduleRow], limits: Sequence[LimitRow]
 ) -> Iterator[tuple[float, set[tuple[tuple[int, ...], tuple[str, ...]]]]]:
     """The sets on a node, for each part of the row in which nobody comes or goes: several may draw alike."""
     inside = [run for run in held if run.start_s < row.end_s]
     edges = {row.start_s, row.end_s}
     edges.update(
-        at_s for run in inside for at_s in (run.start_s, run.end_s) if row.start_s < at_s < row.end_s
+        at_s
+        for change in (*inside, *limits)
+        for at_s in (change.start_s, change.end_s)
+        if row.start_s < at_s < row.end_s
     )
     for start_s, end_s in pairwise(sorted(edges)):
         yield (
@@ -223,8 +273,9 @@ def _sets_during(
 
 
 def _sleep(files: RunFiles) -> Iterator[str]:
-    """Nodes sleep after 300 s and wake in 120 s, or never sleep, as the accounting says."""
+    """Nodes sleep after 300 s, as the policy says or never, as the accounting says, and wake in 120 s."""
     sleeps = files.summary["accounting"] == "sleep"
+    by_rule = files.summary["sleep"] == "rule"
     for node, rows in _by_node(files).items():
         for number, row in enumerate(rows):
             length_s = row.end_s - row.start_s
@@ -232,9 +283,14 @@ def _sleep(files: RunFiles) -> Iterator[str]:
             after = None if last else rows[number + 1].state
             if row.state in {"asleep", "waking"} and not sleeps:
                 yield f"{node}: {row.state} at {row.start_s} in a run where nobody sleeps"
-            if sleeps and row.state == "idle" and length_s > SLEEP_AFTER_S + TICK_S:
+            if sleeps and by_rule and row.state == "idle" and length_s > SLEEP_AFTER_S + TICK_S:
                 yield f"{node}: idle for {length_s} s"
-            if row.state == "idle" and after == "asleep" and abs(length_s - SLEEP_AFTER_S) > TICK_S:
+            if (
+                by_rule
+                and row.state == "idle"
+                and after == "asleep"
+                and abs(length_s - SLEEP_AFTER_S) > TICK_S
+            ):
                 yield f"{node}: falls asleep after {length_s} s"
             if row.state == "asleep" and after not in {None, "waking"}:
                 yield f"{node}: is {after} right after it slept"

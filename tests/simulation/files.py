@@ -59,6 +59,17 @@ class DecisionRow:
     gpus: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class LimitRow:
+    """A line of ``limits.csv``."""
+
+    node: str
+    gpus: tuple[int, ...]
+    start_s: float
+    end_s: float
+    limit_w: float
+
+
 class RunFiles:
     """The files of one run, read as they stand."""
 
@@ -67,6 +78,8 @@ class RunFiles:
         self.schedule = [_schedule_row(row) for row in _rows(folder / "schedule.csv")]
         self.nodes = [_node_row(row) for row in _rows(folder / "nodes.csv")]
         self.decisions = [_decision(row) for row in _rows(folder / "decisions.csv")]
+        limits = folder / "limits.csv"
+        self.limits = [_limit(row) for row in _rows(limits)] if limits.exists() else []
         self.summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
         self.by_job: dict[str, list[ScheduleRow]] = defaultdict(list)
         self.by_node: dict[str, list[ScheduleRow]] = defaultdict(list)
@@ -111,6 +124,12 @@ def _schedule_row(row: Mapping[str, str]) -> ScheduleRow:
 def _node_row(row: Mapping[str, str]) -> NodeRow:
     return NodeRow(
         row["node"], float(row["start_s"]), float(row["end_s"]), row["state"], float(row["power_w"])
+    )
+
+
+def _limit(row: Mapping[str, str]) -> LimitRow:
+    return LimitRow(
+        row["node"], _numbers(row["gpus"]), float(row["start_s"]), float(row["end_s"]), float(row["limit_w"])
     )
 
 

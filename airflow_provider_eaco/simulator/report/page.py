@@ -18,9 +18,17 @@ from airflow_provider_eaco.simulator.report.timeline import Timeline, timeline_o
 UNKNOWN = "\N{EN DASH}"
 
 
-def reference_of(runs: Sequence[RunResult]) -> RunResult | None:
-    """Return FIFO exclusive among runs of one accounting, ``None`` if it is not there."""
-    plain = (run for run in runs if run.summary["policy"] == "exclusive" and run.summary["order"] == "fifo")
+def reference_of(run: RunResult, runs: Sequence[RunResult]) -> RunResult | None:
+    """Return FIFO exclusive in the run's accounting among ``runs``, ``None`` if it is not there.
+
+    Nodes that the policy puts to sleep are held against those that sleep by the rule.
+    """
+    plain = (
+        one
+        for one in runs
+        if (one.summary["policy"], one.summary["order"]) == ("exclusive", "fifo")
+        and one.accounting == run.summary["accounting"]
+    )
     return next(plain, None)
 
 
@@ -43,7 +51,7 @@ def charts_of(runs: Sequence[RunResult]) -> dict[str, tuple[Drawing, str]]:
                 "at the run's own mean stretch, sleeping nodes included; idle and waking time is not."
             ),
         )
-        reference = reference_of(group)
+        reference = reference_of(group[0], runs)
         if group[0].curve:
             reference_j = group[0].curve[0][1] if reference is None else reference.energy_j["total"]
             named = "the work alone, without idle nodes" if reference is None else "FIFO exclusive"
@@ -181,7 +189,7 @@ def table_rows(runs: Sequence[RunResult]) -> list[tuple[str, ...]]:
     """Return one row of :data:`COLUMNS` per run, as a page or a terminal shows it."""
     rows: list[tuple[str, ...]] = []
     for accounting, group in by_accounting(runs):
-        reference = reference_of(group)
+        reference = reference_of(group[0], runs)
         rows += [(run.label, accounting, *_figures(run, reference)) for run in group]
     return rows
 

@@ -57,11 +57,15 @@ class RunResult:
         policy, order = str(self.summary["policy"]), str(self.summary["order"])
         residents = self.summary.get("max_residents")
         limit = f" \N{LESS-THAN OR EQUAL TO}{residents}" if residents and policy != "exclusive" else ""
-        return f"{policy}{limit}" if order == "fifo" else f"{policy}{limit}, {order}"
+        stretch = self.summary.get("mean_stretch_limit")
+        mean = "" if stretch is None else f", mean \N{LESS-THAN OR EQUAL TO}{100 * (stretch - 1):.4g} %"
+        return f"{policy}{limit}{mean}" if order == "fifo" else f"{policy}{limit}{mean}, {order}"
 
     @property
     def accounting(self) -> str:
-        return str(self.summary["accounting"])
+        """The accounting; where the policy put nodes to sleep, another one than where the rule did."""
+        by_policy = "-by-policy" if self.summary.get("sleep") == "policy" else ""
+        return f"{self.summary['accounting']}{by_policy}"
 
     @property
     def energy_j(self) -> Mapping[str, float]:

@@ -8,15 +8,17 @@ from airflow_provider_eaco.core.energy.configuration import SetPerformance
 from airflow_provider_eaco.core.model.node_power import NodePower, SleepRule
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope
 from airflow_provider_eaco.simulator.clock import VirtualClock
-from airflow_provider_eaco.simulator.cluster import Happening, OutOfMemoryError, VirtualCluster
+from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
 from airflow_provider_eaco.simulator.recording import Recording
+from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.trace import TraceJob
 
 GPUS = (0, 1)
 
 
 class HalfSpeed:
-    """Alone 100 W at full speed, in pairs 150 W at half speed; three do not fit."""
+    """Alone 100 W at full speed, in pairs 150 W at half speed; three do not fit. A limit takes a fifth
+    of the speed."""
 
     families = ("a", "b")
     gpu_model = "V100"
@@ -24,9 +26,14 @@ class HalfSpeed:
     base_w = 10.0
     free_gpu_w = 5.0
     asleep_w = 1.0
+    limits_w = (90.0,)
 
-    def performance(self, families: FamilySet, gpus: int) -> SetPerformance | None:
+    def performance(
+        self, families: FamilySet, gpus: int, limit_w: float | None = None
+    ) -> SetPerformance | None:
         known = {1: SetPerformance(100.0, (1.0,)), 2: SetPerformance(150.0, (0.5, 0.5))}
+        if limit_w is not None:
+            known = {1: SetPerformance(60.0, (0.8,)), 2: SetPerformance(90.0, (0.4, 0.4))}
         return known.get(len(families))
 
     def utilisation_pct(self, families: FamilySet) -> float:
