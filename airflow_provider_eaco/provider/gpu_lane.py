@@ -36,10 +36,10 @@ from airflow_provider_eaco.provider.instructions import read_progress, write_ins
 from airflow_provider_eaco.provider.intake import take_in
 from airflow_provider_eaco.provider.launching import Launcher, records_by_id
 from airflow_provider_eaco.provider.plain_lane import PlainLane
-from airflow_provider_eaco.provider.pool_less import PoolLessTasks
 from airflow_provider_eaco.provider.pools import acting, pool_states, write_slots, written_slots
 from airflow_provider_eaco.provider.running import RunningGroup
 from airflow_provider_eaco.provider.services import NodeMeter, Services
+from airflow_provider_eaco.provider.slotless import SlotlessTasks
 from airflow_provider_eaco.provider.task_instances import TaskFacts
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class GpuLane:
         self.reasons = ReasonLog(host)
         self.endings = EndingBook(host, services, self.groups)
         self._launcher = Launcher(host, services, self.holding, self.groups)
-        self.also_shown: PoolLessTasks | None = None
+        self.also_shown: SlotlessTasks | None = None
         self._revoked: set[str] = set()
         self._view: LedgerView | None = None
         self._told: dict[str, TaskInstruction] = {}

@@ -20,8 +20,8 @@ from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.housekeeping import Housekeeper
 from airflow_provider_eaco.provider.plain_lane import NO_LEASE, PlainLane
-from airflow_provider_eaco.provider.pool_less import PoolLessTasks
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
+from airflow_provider_eaco.provider.slotless import SlotlessTasks
 
 if TYPE_CHECKING:
     from airflow.executors.base_executor import BaseExecutor
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POOL_LESS_INTERVAL_S = 2.0
+SLOTLESS_INTERVAL_S = 2.0
 UNWANTED_INTERVAL_S = 3.0
 HOUSEKEEPING_INTERVAL_S = 15.0
 # Airflow fails a task that stays queued for task_queued_timeout; held ones are refreshed often within it.
@@ -74,14 +74,14 @@ class Lanes:
         self.problem = problem
         self.settings: EacoSettings | None = None
         self.gpu: GpuLane | None = None
-        self.pool_less: PoolLessTasks | None = None
+        self.slotless: SlotlessTasks | None = None
         self.plain = PlainLane(host, dispatcher, executor.parallelism, EacoSettings().kill_grace_s)
         # Without a GPU lane its tasks wait here, unwritten.
         self._stranded = HoldingArea()
         self._reasons = ReasonLog(host)
         timeout_s = executor.conf.get("scheduler", "task_queued_timeout") or "600"
         self._keep_alive = Every(min(_LONGEST_KEEP_ALIVE_S, float(timeout_s) / _KEEP_ALIVE_PART))
-        self._pool_less_due = Every(POOL_LESS_INTERVAL_S)
+        self._slotless_due = Every(SLOTLESS_INTERVAL_S)
         self._unwanted_due = Every(UNWANTED_INTERVAL_S)
         self._housekeeping_due = Every(HOUSEKEEPING_INTERVAL_S)
         self._housekeeper: Housekeeper | None = None
@@ -102,8 +102,8 @@ class Lanes:
         lanes = cls(host, executor, dispatcher, None)
         lanes.settings = settings
         lanes.gpu = GpuLane(host, services, lanes.plain)
-        lanes.pool_less = PoolLessTasks(host, services, *_names_of(executor))
-        lanes.gpu.also_shown = lanes.pool_less
+        lanes.slotless = SlotlessTasks(host, services, *_names_of(executor))
+        lanes.gpu.also_shown = lanes.slotless
         lanes._housekeeper = Housekeeper(services.ledger, dispatcher, settings.kill_grace_s)
         return lanes
 
@@ -140,8 +140,8 @@ class Lanes:
             if self._unwanted_due.due():
                 yield "taken back", partial(self._take_back, self.gpu)
             yield "holding", self.gpu.hold
-            if self.pool_less is not None and self._pool_less_due.due():
-                yield "tasks without a pool", self._look_for_pool_less
+            if self.slotless is not None and self._slotless_due.due():
+                yield "tasks without a slot", self._look_for_slotless
             yield "admission", self.gpu.admit
             yield "launch", self.gpu.launch
             yield "occupancy", self.gpu.occupy
@@ -214,9 +214,9 @@ class Lanes:
             self._reasons.note_finding(task.job_id, task.key, finding)
         self._reasons.flush()
 
-    def _look_for_pool_less(self) -> None:
-        if self.pool_less is not None:
-            self.pool_less.look(time.time())
+    def _look_for_slotless(self) -> None:
+        if self.slotless is not None:
+            self.slotless.look(time.time())
 
     def _refresh(self) -> None:
         queued = [str(workload.ti.id) for workload in self._host.queue().values()]

@@ -36,6 +36,15 @@ class TaskFacts:
     dag_run_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class SlotlessTask:
+    """A task that Airflow cannot hand over, with its configuration; its Airflow pool is missing or closed."""
+
+    facts: TaskFacts
+    config: Mapping[str, Any] | None
+    pool_exists: bool
+
+
 def facts_of(session: Session, job_ids: Iterable[str]) -> dict[str, TaskFacts]:
     """Return the facts of every task instance that still has one of these ids.
 
@@ -60,25 +69,29 @@ def keep_alive(session: Session, job_ids: Iterable[str], now: Any) -> None:
         )
 
 
-def without_pool(
+def without_slots(
     session: Session, executor_names: Sequence[str], is_default: bool
-) -> dict[str, tuple[TaskFacts, Mapping[str, Any] | None]]:
-    """Return the scheduled tasks of these executors whose Airflow pool does not exist, with their config.
+) -> dict[str, SlotlessTask]:
+    """Return, by job id, the scheduled tasks of these executors whose Airflow pool is missing or has 0 slots.
 
     Airflow never hands them over, and says so only in the scheduler's log.
     """
     ours = TaskInstance.executor.in_(executor_names)
     query = (
-        _facts_query(TaskInstance.executor_config)
+        _facts_query(TaskInstance.executor_config, Pool.slots)
+        .outerjoin(Pool, Pool.pool == TaskInstance.pool)
         .where(
             TaskInstance.state == TaskInstanceState.SCHEDULED,
             DagRun.state == DagRunState.RUNNING,
             or_(ours, TaskInstance.executor.is_(None)) if is_default else ours,
-            ~select(Pool.id).where(Pool.pool == TaskInstance.pool).exists(),
+            or_(Pool.slots.is_(None), Pool.slots == 0),
         )
         .limit(_CHUNK)
     )
-    return {str(row.id): (_facts(row), row.executor_config) for row in session.execute(query)}
+    return {
+        str(row.id): SlotlessTask(_facts(row), row.executor_config, row.slots is not None)
+        for row in session.execute(query)
+    }
 
 
 def queued_anew(

@@ -176,7 +176,8 @@ class Rig:
 
     def wait_idle(self) -> None:
         """Return when no job waits, no job runs and no lease is held."""
-        unfinished = "SELECT job_id, dag_id, phase FROM eaco_job WHERE phase IN ('waiting', 'leased', 'running')"
+        phases = "('waiting', 'leased', 'running')"
+        unfinished = f"SELECT job_id, dag_id, phase FROM eaco_job WHERE phase IN {phases}"
         self.wait_for(
             lambda: not self.airflow.query(unfinished) and not self.leases(),
             lambda: f"no job waits or runs; {self.airflow.query(unfinished)}, leases {self.leases()}",

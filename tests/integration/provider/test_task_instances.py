@@ -13,7 +13,7 @@ from airflow_provider_eaco.provider.task_instances import (
     keep_alive,
     living_owners,
     queued_anew,
-    without_pool,
+    without_slots,
 )
 from tests.integration.provider.airflow_rows import NOW, AirflowRows, config_of
 
@@ -96,25 +96,31 @@ OURS = "airflow_provider_eaco.EacoExecutor"
     [(True, {"asks-us", "asks-nobody"}), (False, {"asks-us"})],
     ids=["the default executor", "one of several"],
 )
-def test_c10_scheduled_tasks_without_their_pool_are_found(
-    airflow_rows: AirflowRows, is_default: bool, expected: set[str]
+@pytest.mark.parametrize("slots", [None, 0], ids=["c10 no such pool", "c12 a pool of 0 slots"])
+def test_scheduled_tasks_that_get_no_slot_are_found(
+    airflow_rows: AirflowRows, is_default: bool, expected: set[str], slots: int | None
 ) -> None:
-    """Those that would come to this executor, in runs that go on, whose Airflow pool does not exist."""
+    """Those that would come to this executor, in runs that go on, whose Airflow pool is missing or closed."""
     airflow_rows.run()
     airflow_rows.run("over", state="failed")
     airflow_rows.pool("there", 1)
+    airflow_rows.pool("unlimited", -1)
+    if slots is not None:
+        airflow_rows.pool("misspelt", slots)
     config = config_of({"gpus": 2})
     lost = {"state": "scheduled", "pool": "misspelt", "executor_config": config}
     airflow_rows.task("asks-us", executor=OURS, **lost)
     airflow_rows.task("asks-nobody", executor=None, **lost)
     airflow_rows.task("asks-another", executor="LocalExecutor", **lost)
     airflow_rows.task("has-its-pool", executor=OURS, **{**lost, "pool": "there"})
+    airflow_rows.task("has-any", executor=OURS, **{**lost, "pool": "unlimited"})
     airflow_rows.task("handed-over", executor=OURS, **{**lost, "state": "queued"})
     airflow_rows.task("of-a-run-that-failed", run_id="over", executor=OURS, **lost)
     with airflow_rows.session() as session:
-        found = without_pool(session, [OURS, "EacoExecutor"], is_default)
-    assert {facts.key.task_id for facts, _ in found.values()} == expected
-    assert all(seen == config and facts.pool == "misspelt" for facts, seen in found.values())
+        found = without_slots(session, [OURS, "EacoExecutor"], is_default)
+    assert {task.facts.key.task_id for task in found.values()} == expected
+    assert all(task.config == config and task.facts.pool == "misspelt" for task in found.values())
+    assert all(task.pool_exists is (slots is not None) for task in found.values())
 
 
 def test_schedulers_that_report_are_alive(airflow_rows: AirflowRows) -> None:

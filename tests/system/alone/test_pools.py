@@ -85,7 +85,9 @@ def test_c11_a_pool_that_shrinks_below_its_use_kills_nothing_and_starts_nothing(
 
 
 def test_c12_a_pool_of_minus_one_is_limited_by_gpus_alone_and_one_of_zero_starts_nothing(rig: Rig) -> None:
-    """An unlimited pool fills all four GPUs; at 0 slots a held task stays held and says why."""
+    """An unlimited pool fills all four GPUs; at 0 slots a held task stays held and says why, and so does one
+    that comes later and that Airflow does not even hand over.
+    """
     rig.airflow.api.set_pool("team", -1)
     runs = [rig.run("told_team") for _ in range(5)]
     rig.wait_for(lambda: sum(bool(run.started) for run in runs) == 4, "four of five run")
@@ -94,14 +96,17 @@ def test_c12_a_pool_of_minus_one_is_limited_by_gpus_alone_and_one_of_zero_starts
     rig.airflow.api.set_pool("team", 0)
     closed = waiting.wait_reason("pool_closed")
     assert "0 slots" in closed.reason.sentence
+    late = rig.run("told_team")
+    assert late.wait_reason("pool_closed").reason == closed.reason
     for run in runs:
         if run is not waiting:
             run.end()
             run.wait_done()
     rig.wait_cycles()
-    assert waiting.started == []
+    assert (waiting.started, late.started) == ([], [])
     rig.airflow.api.set_pool("team", -1)
     waiting.wait_started()
+    late.wait_started()
 
 
 def test_c09_a_request_that_never_fits_fails_with_the_largest_that_exists(rig: Rig) -> None:

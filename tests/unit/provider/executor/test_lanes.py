@@ -8,8 +8,9 @@ import pytest
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.provider import lanes as lanes_module
-from airflow_provider_eaco.provider import pool_less
+from airflow_provider_eaco.provider import slotless
 from airflow_provider_eaco.provider.lanes import Lanes
+from airflow_provider_eaco.provider.task_instances import SlotlessTask
 from tests.unit.provider.executor.lane_rig import FakeDispatcher, FakeHost, LaneRig, make_workload
 
 
@@ -86,12 +87,32 @@ def test_a_cpu_task_without_its_pool_is_told_with_code_and_sentence(monkeypatch)
     rig = LaneRig(monkeypatch)
     rig.queue("a", "first")
     facts = rig.facts["a"]
-    found = {"a": (facts, None)}
-    monkeypatch.setattr(lanes_module.task_instances, "without_pool", lambda *_: found)
-    tasks = lanes_module.PoolLessTasks(rig.host, rig.services, ["EacoExecutor"], True)
+    found = {"a": SlotlessTask(facts, None, pool_exists=False)}
+    monkeypatch.setattr(lanes_module.task_instances, "without_slots", lambda *_: found)
+    tasks = lanes_module.SlotlessTasks(rig.host, rig.services, ["EacoExecutor"], True)
     tasks.look(0.0)
     tasks.look(1.0)
     assert rig.host.told == [("first", "eaco hold", "pool_unknown: the Airflow pool eaco does not exist")]
+
+
+def test_c12_a_closed_pool_says_so_of_gpu_tasks_alone(monkeypatch):
+    """A GPU task waits as a job, an unreadable request is told of with the pool, a CPU task is let alone."""
+    rig = LaneRig(monkeypatch)
+    configs = {"gpu": {"eaco": {"gpus": 1}}, "broken": {"eaco": {"gpus": "x"}}, "cpu": None}
+    for name in configs:
+        rig.queue(name, name)
+    found = {
+        name: SlotlessTask(rig.facts[name], config, pool_exists=True) for name, config in configs.items()
+    }
+    monkeypatch.setattr(lanes_module.task_instances, "without_slots", lambda *_: found)
+    tasks = lanes_module.SlotlessTasks(rig.host, rig.services, ["EacoExecutor"], True)
+    tasks.look(0.0)
+    assert list(tasks) == ["gpu"]
+    [(task, _, line)] = rig.host.told
+    assert task == "broken"
+    assert line.startswith(
+        "pool_closed: the Airflow pool eaco lets 0 slots run and 0 are in use; its GPU request"
+    )
 
 
 @pytest.mark.parametrize("error", [None, OverflowError("int too large")])
@@ -100,18 +121,21 @@ def test_c23_a_task_with_neither_pool_nor_readable_request_keeps_no_other_back(m
     rig = LaneRig(monkeypatch)
     rig.queue("a", "first")
     rig.queue("b", "second")
-    found = {"a": (rig.facts["a"], {"eaco": {"gpus": "x"}}), "b": (rig.facts["b"], None)}
-    monkeypatch.setattr(lanes_module.task_instances, "without_pool", lambda *_: found)
+    found = {
+        "a": SlotlessTask(rig.facts["a"], {"eaco": {"gpus": "x"}}, pool_exists=False),
+        "b": SlotlessTask(rig.facts["b"], None, pool_exists=False),
+    }
+    monkeypatch.setattr(lanes_module.task_instances, "without_slots", lambda *_: found)
     if error is not None:
-        read = pool_less.parse_executor_config
+        read = slotless.parse_executor_config
 
         def fail_once(config, **named):
             if config is not None:
                 raise error
             return read(config, **named)
 
-        monkeypatch.setattr(pool_less, "parse_executor_config", fail_once)
-    tasks = lanes_module.PoolLessTasks(rig.host, rig.services, ["EacoExecutor"], True)
+        monkeypatch.setattr(slotless, "parse_executor_config", fail_once)
+    tasks = lanes_module.SlotlessTasks(rig.host, rig.services, ["EacoExecutor"], True)
     tasks.look(0.0)
     tasks.look(1.0)
     line = "pool_unknown: the Airflow pool eaco does not exist"

@@ -1,4 +1,4 @@
-"""Tasks that Airflow cannot hand over because their Airflow pool does not exist (case C10)."""
+"""Tasks that Airflow cannot hand over: their Airflow pool does not exist (C10) or has no slots (C12)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from airflow_provider_eaco.provider.audit import EVENT_HOLD, text_of
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.request import parse_executor_config
 from airflow_provider_eaco.provider.services import Services
-from airflow_provider_eaco.provider.task_instances import TaskFacts
+from airflow_provider_eaco.provider.task_instances import SlotlessTask
 
 # Room for a sentence of ours with the value in it; other errors may quote any amount.
 _MAX_ERROR = 400
 
 
-class PoolLessTasks:
-    """Finds them and shows each as a waiting job, which the policy holds with ``pool_unknown``.
+class SlotlessTasks:
+    """Finds them and shows each as a waiting job, which is held with ``pool_unknown`` or ``pool_closed``.
 
-    A task without a GPU request has no job; it gets its line in the audit log.
+    A task without a GPU request has no job; where its pool does not exist, it gets its line in the audit log.
+    That a pool of 0 slots starts nothing is what its user wanted, and nothing of ours.
     """
 
     def __init__(
@@ -47,39 +48,45 @@ class PoolLessTasks:
         return self._jobs.get(job_id)
 
     def look(self, now_s: float) -> None:
-        """Show those that are new, and take back those whose pool exists now or that are gone."""
+        """Show those that are new, and take back those whose pool has slots now or that are gone."""
         with self._services.session() as session:
-            found = task_instances.without_pool(session, self._names, self._is_default)
+            found = task_instances.without_slots(session, self._names, self._is_default)
         for job_id in [known for known in self._jobs if known not in found]:
             # Before Airflow hands it over: with its row gone, nothing can be granted to it until then.
             self._services.ledger.finish_waiting(job_id, JobPhase.REMOVED)
             del self._jobs[job_id]
         self._told &= found.keys()
-        for job_id, (facts, config) in found.items():
+        for job_id, task in found.items():
             if job_id not in self._told:
-                self._show(facts, config, now_s)
+                self._show(task, now_s)
                 self._told.add(job_id)
 
-    def _show(self, facts: TaskFacts, config: object, now_s: float) -> None:
-        key = facts.key
+    def _show(self, task: SlotlessTask, now_s: float) -> None:
+        facts, key = task.facts, task.facts.key
         try:
             request = parse_executor_config(
-                config,
+                task.config,
                 default_family=f"{key.dag_id}.{key.task_id}",
                 default_max_stretch=self._services.settings.default_max_stretch,
             )
         except Exception as error:  # noqa: BLE001 - one task must not keep the others from being shown
-            # Without a pool it is not handed over, so nothing else would say that its request is wrong too.
-            self._tell(facts, f"; its GPU request cannot be read: {shortened(str(error), _MAX_ERROR)}")
+            # It is not handed over, so nothing else would say that its request is wrong too.
+            self._tell(task, f"; its GPU request cannot be read: {shortened(str(error), _MAX_ERROR)}")
             return
         if request is None:
-            self._tell(facts)
+            self._tell(task)
             return
         order = OrderKey(facts.run_after_s, key.dag_id, key.task_id, key.map_index, facts.job_id)
         job = Job(facts.job_id, request, facts.pool, now_s, order, facts.priority, facts.pool_slots)
         self._services.ledger.add_waiting(job, self._host.owner)
         self._jobs[facts.job_id] = key
 
-    def _tell(self, facts: TaskFacts, more: str = "") -> None:
-        unknown = Finding(Reason.POOL_UNKNOWN, {"pool": facts.pool})
-        self._host.tell(facts.key, EVENT_HOLD, text_of(hold(unknown)) + more)
+    def _tell(self, task: SlotlessTask, more: str = "") -> None:
+        pool = task.facts.pool
+        if not task.pool_exists:
+            finding = Finding(Reason.POOL_UNKNOWN, {"pool": pool})
+        elif more:
+            finding = Finding(Reason.POOL_CLOSED, {"pool": pool, "slots": 0, "used": 0})
+        else:
+            return
+        self._host.tell(task.facts.key, EVENT_HOLD, text_of(hold(finding)) + more)
