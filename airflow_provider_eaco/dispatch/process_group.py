@@ -154,13 +154,17 @@ def descendants_of(roots: Iterable[int], processes: Mapping[int, Process]) -> se
 def _is_marked(process: Process, reference: ProcessReference) -> bool:
     if process.start_ticks < reference.start_ticks or not process.alive:
         return False
-    try:
-        environment = Path(f"/proc/{process.pid}/environ").read_bytes()
-    except OSError:  # gone in the meantime, or of another user
-        return False
-    variables = environment.split(b"\0")
+    variables = variables_of(process.pid)
     markers = (f"{JOB_ID_VARIABLE}={reference.job_id}", f"{LEASE_TOKEN_VARIABLE}={reference.token}")
     return all(os.fsencode(marker) in variables for marker in markers)
+
+
+def variables_of(pid: int) -> list[bytes]:
+    """Return the lines of the environment that the process was started with; none if it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone in the meantime, or of another user
+        return []
 
 
 def send_signal(process: Process, number: signal.Signals) -> None:

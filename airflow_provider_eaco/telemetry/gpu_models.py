@@ -1,4 +1,4 @@
-"""The GPU models that a simulated node can have: memory, idle draw and board limit.
+"""The GPU models that a simulated node can have: memory, idle draw and board limit; names of real boards.
 
 Idle board power is that of data-sheet-like measurements (V100 30 W, A100-40 50 W, A100-80 54 W, H100 72 W,
 T4 10 W). A node also has a host: the fitted idle draw of the 8 x V100 servers of the EaCO paper
@@ -56,3 +56,22 @@ GPU_MODELS: dict[str, GpuModel] = {
         _model("T4", 16, 10, 70),
     )
 }
+
+# Boards of these models as their driver names them. PCIe cards draw less and are models of their own.
+_BOARDS = {
+    "Tesla V100-SXM2-16GB": "V100",
+    "Tesla V100-SXM2-32GB": "V100-32",
+    "Tesla V100-SXM3-32GB": "V100-32",
+    "NVIDIA A100-SXM4-40GB": "A100-40",
+    "NVIDIA A100-SXM4-80GB": "A100-80",
+    "NVIDIA H100 80GB HBM3": "H100",
+    "Tesla T4": "T4",
+}
+
+
+def model_of_board(name: str) -> str:
+    """Return the model of a board that a driver calls ``name``: ours where we have one, else its own words.
+
+    A MIG partition is a model of its own.
+    """
+    return _BOARDS.get(name) or name.removeprefix("NVIDIA ").removeprefix("Tesla ").strip() or "unknown"

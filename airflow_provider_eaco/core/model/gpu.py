@@ -29,6 +29,11 @@ class Gpu:
     health: GpuHealth = GpuHealth.HEALTHY
 
     @property
+    def is_partition(self) -> bool:
+        """Whether it is a part of a GPU with hardware of its own (MIG), which is never shared further."""
+        return self.uuid.startswith("MIG-")
+
+    @property
     def memory_usable_mib(self) -> int | None:
         """Total less the driver's reserve; the admission margin is subtracted by the filter."""
         return None if self.memory_total_mib is None else self.memory_total_mib - self.memory_reserved_mib
@@ -38,7 +43,9 @@ class Gpu:
 class GpuGroup:
     """The GPUs of one model and memory size on a node; ``sound`` ones are healthy and nobody else's.
 
-    ``foreign_mib`` is the most memory that somebody else holds on one of them.
+    ``are_partitions``: they are parts of GPUs (MIG), of which a process can use only one.
+
+    ``foreign`` ones are used by somebody else, who holds at most ``foreign_mib`` of memory on one of them.
     """
 
     model: str
@@ -46,7 +53,9 @@ class GpuGroup:
     total: int
     sound: int
     unhealthy: tuple[str, ...] = ()
+    foreign: int = 0
     foreign_mib: int = 0
+    are_partitions: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +107,9 @@ class Node:
                 len(gpus),
                 sum(gpu.health is GpuHealth.HEALTHY and gpu.uuid not in foreign_mib for gpu in gpus),
                 tuple(sorted(gpu.uuid for gpu in gpus if gpu.health is not GpuHealth.HEALTHY)),
+                sum(gpu.uuid in foreign_mib for gpu in gpus),
                 max(foreign_mib.get(gpu.uuid, 0) for gpu in gpus),
+                gpus[0].is_partition,
             )
             for (model, usable_mib), gpus in by_size.items()
         ]
@@ -108,7 +119,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One look at a GPU. Every value may be ``None``, which means unknown, never zero or idle."""
+    """One look at a GPU. Every value may be ``None``, which means unknown, never zero or idle.
+
+    ``foreign_processes`` are those that compute there and are none of ours, ``foreign_memory_mib`` is what
+    somebody else holds.
+    """
 
     uuid: str
     at_s: float
@@ -117,3 +132,4 @@ class GpuReading:
     power_w: float | None = None
     energy_j: float | None = None
     foreign_memory_mib: int | None = None
+    foreign_processes: int | None = None

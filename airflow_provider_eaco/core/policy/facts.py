@@ -103,10 +103,13 @@ class CycleFacts:
         self._nodes = snapshot.nodes
         self._alike: Mapping[Hardware, frozenset[str]] | None = None
         self.readings: Mapping[str, GpuReading] = snapshot.readings
-        # What somebody else holds, beyond the margin (which is there for it).
-        held_mib = {uuid: reading.foreign_memory_mib or 0 for uuid, reading in self.readings.items()}
+        # Who computes there, or holds more than the margin (which is there for it), is in the way.
         margin_mib = self.settings.memory_margin_mib
-        self._foreign_mib = {uuid: mib for uuid, mib in held_mib.items() if mib > margin_mib}
+        self._foreign_mib = {
+            uuid: reading.foreign_memory_mib or 0
+            for uuid, reading in self.readings.items()
+            if (reading.foreign_memory_mib or 0) > margin_mib or reading.foreign_processes
+        }
         return changed
 
     def are_of(self, snapshot: ClusterSnapshot) -> bool:
@@ -166,15 +169,21 @@ class CycleFacts:
         states = {resident.state for resident in held.residents}
         if node.draining or not node.available or not all(self.is_sound(gpu) for gpu in held.gpus):
             return "its node or GPUs take no new work"
-        if any(is_exclusive(resident.job, self.settings) for resident in held.residents):
+        alone = any(is_exclusive(resident.job, self.settings) for resident in held.residents)
+        if alone or any(gpu.is_partition for gpu in held.gpus):
             return "held exclusively"
         if LeaseState.YIELDING in states:
             return "a resident is leaving"
         if LeaseState.UNCONFIRMED in states:
             return "its trial ended unconfirmed"
-        if len(held.residents) > 1 and LeaseState.TRIAL in states:
+        if len(held.residents) > 1 and LeaseState.TRIAL in states and not self._is_known(held):
             return "its trial is not over"
         return None
+
+    def _is_known(self, held: GpuSet) -> bool:
+        """Tell whether such sets were measured and never undone: a newcomer spoils no evidence there."""
+        present = self.predict(family_set(held.families), held.gpus[0].model, len(held.gpus))
+        return present is not None and present.measured and not present.undone
 
     def _reserved_mib(self, held: GpuSet) -> int | None:
         """Return what is taken per GPU: all peaks, or what is in use already where that is more."""

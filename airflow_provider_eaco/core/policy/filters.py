@@ -108,10 +108,14 @@ class Needs:
 def fits_alone(needs: Needs, group: GpuGroup, facts: CycleFacts) -> bool:
     """Tell whether the model is acceptable, and the job alone fits the memory of one such GPU.
 
+    A job of several GPUs does not fit partitions: CUDA shows a process only one of them.
+
     What was asked has to be there with the margin; unknown memory proves nothing (C47). A peak that was
     measured alone on this model needs no margin: it has been seen to fit.
     """
     if needs.gpu_models and group.model not in needs.gpu_models:
+        return False
+    if group.are_partitions and needs.gpus > 1:
         return False
     if needs.gpu_memory_mib is not None:
         asked_mib = needs.gpu_memory_mib + facts.settings.memory_margin_mib
@@ -149,8 +153,8 @@ def node_trouble(
         if group.unhealthy:
             names = ", ".join(group.unhealthy)
             found.append(Obstacle(Reason.GPU_UNHEALTHY, len(group.unhealthy), (name,), {"gpus": names}))
-        if group.foreign_mib:
-            foreign: dict[str, object] = {"foreign_mib": group.foreign_mib}
+        if group.foreign:
+            foreign: dict[str, object] = {"foreign_mib": group.foreign_mib or None}
             found.append(Obstacle(Reason.FOREIGN_USE, group.foreign_mib, (name,), foreign))
     return found
 

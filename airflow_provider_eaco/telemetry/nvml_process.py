@@ -1,0 +1,57 @@
+"""The sampling process: writes one line for each look at the GPUs.
+
+It is a process of its own, since a call into a driver may hang or crash, and since only a new process gets
+the library of a driver that was replaced. It leaves when NVML is gone, after a line that says why, and when
+its parent is gone. :mod:`.nvml_feed` starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import TextIO
+
+from airflow_provider_eaco.telemetry.nvml_reader import NvmlGoneError, NvmlReader
+from airflow_provider_eaco.telemetry.nvml_sample import MachineSample
+
+
+def write_samples(interval_s: float, out: TextIO) -> int:
+    """Write a sample every ``interval_s`` until NVML or the reader of ``out`` is gone.
+
+    Return 0 if nobody reads any more, 1 if NVML is gone.
+    """
+    reader = None
+    try:
+        reader = NvmlReader()
+        reader.open()
+        next_s = time.monotonic()
+        while True:
+            out.write(reader.sample().as_line())
+            out.flush()
+            # Looks that were missed are not made up for.
+            next_s = max(next_s + interval_s, time.monotonic())
+            time.sleep(max(0.0, next_s - time.monotonic()))
+    except BrokenPipeError:
+        # Python would flush once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        return 0
+    except (NvmlGoneError, ImportError) as error:
+        out.write(MachineSample(time.time(), time.monotonic(), problem=str(error)).as_line())
+        return 1
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+def _leave_with_parent() -> None:
+    """End the process when the parent's end of standard input is closed, also while a call hangs."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def main(interval_s: float) -> None:
+    """Be the sampling process: samples go to standard output, the end of standard input ends it."""
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    sys.exit(write_samples(interval_s, sys.stdout))
