@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from airflow_provider_eaco.core.energy.similarity import FloatArray, Trait, likeness
+from airflow_provider_eaco.core.energy.similarity import FloatArray, Likeness, Trait, likeness
 from airflow_provider_eaco.core.model.profile import FamilySet
 
 # Variances of one partner's effect on the logarithm of a slowdown. Round numbers near the likeliest ones for
@@ -71,9 +71,25 @@ def covariance(left: Design, right: Design) -> FloatArray:
     members = np.ix_(left.member, right.member)
     partners = left.partners.sum(axis=1)[:, None] * right.partners.sum(axis=1)[None, :]
     suffers = _MEMBER_MODEL * alike.model + _MEMBER_SCALE * alike.scale + _MEMBER_FAMILY * alike.family
-    does = _PARTNER_MODEL * alike.model + _PARTNER_SCALE * alike.scale + _PARTNER_FAMILY * alike.family
     found: FloatArray = partners * (_ALL_PAIRS + suffers[members])
-    found += left.partners @ does @ right.partners.T
+    found += left.partners @ _done_to_anybody(alike) @ right.partners.T
     found += _BOTH_MODELS * alike.model[members] * (left.partners @ alike.model @ right.partners.T)
     found += _BOTH_SCALES * alike.scale[members] * (left.partners @ alike.scale @ right.partners.T)
+    return found
+
+
+def prior_variances(design: Design) -> FloatArray:
+    """Return the diagonal of the covariance of the rows with themselves."""
+    alike = likeness(design.traits, design.traits)
+    suffers = _MEMBER_MODEL + _MEMBER_SCALE + _MEMBER_FAMILY
+    partners = _done_to_anybody(alike) + _BOTH_MODELS * alike.model + _BOTH_SCALES * alike.scale
+    found: FloatArray = design.partners.sum(axis=1) ** 2 * (_ALL_PAIRS + suffers)
+    found += np.sum(design.partners @ partners * design.partners, axis=1)
+    return found
+
+
+def _done_to_anybody(alike: Likeness) -> FloatArray:
+    found: FloatArray = (
+        _PARTNER_MODEL * alike.model + _PARTNER_SCALE * alike.scale + _PARTNER_FAMILY * alike.family
+    )
     return found

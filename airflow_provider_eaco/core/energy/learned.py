@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.energy.experience import Alone, Experience, ExperienceReader, Hardware
@@ -40,7 +40,7 @@ class LearnedPredictor:
     careful slowdown is the larger of both.
 
     ``lesson(families, gpu_model, gpu_count, book)`` tells by how much measuring the set would narrow what is
-    predicted of its families' other pairs; it needs no measured set.
+    predicted of pairs that nobody has measured; it needs no measured set.
 
     A fit is a function of what the book teaches; it is kept while that stays. Use one object from one thread.
 
@@ -75,18 +75,22 @@ class LearnedPredictor:
             return plain
         return _learned(plain, families, alone, fits)
 
-    def lesson(self, families: FamilySet, gpu_model: str, gpu_count: int, book: ProfileBook) -> Lesson | None:
+    def lesson(
+        self,
+        families: FamilySet,
+        gpu_model: str,
+        gpu_count: int,
+        book: ProfileBook,
+        among: Collection[str] | None = None,
+    ) -> Lesson | None:
         """Return what measuring the set would teach, ``None`` when a member has no fresh solo profile."""
         hardware = Hardware(gpu_model, gpu_count)
-        everybody = [
-            key.families[0]
-            for key in book.solo
-            if (key.gpu_model, key.gpu_count) == hardware and _has_pace(book, key.families[0], hardware)
-        ]
-        if not set(families) <= set(everybody):
+        if any(not _has_pace(book, family, hardware) for family in families):
             return None
-        alone = {family: self._reader.alone(book, family, hardware) for family in everybody}
-        return self._fits_of(book, hardware).slowdown.lesson(families, alone)
+        asked = _seen_alone(book, hardware) if among is None else among
+        others = frozenset(family for family in asked if _has_pace(book, family, hardware))
+        alone = {family: self._reader.alone(book, family, hardware) for family in others.union(families)}
+        return self._fits_of(book, hardware).slowdown.lesson(families, others, alone)
 
     def families_changed(self, before: ProfileBook, after: ProfileBook) -> frozenset[str]:
         """Return the families of which another thing may be predicted under the second book.
@@ -122,6 +126,10 @@ class LearnedPredictor:
         if hardware not in read:
             read[hardware] = self._reader.experience(book, hardware)
         return read[hardware]
+
+
+def _seen_alone(book: ProfileBook, hardware: Hardware) -> list[str]:
+    return [key.families[0] for key in book.solo if (key.gpu_model, key.gpu_count) == hardware]
 
 
 def _has_pace(book: ProfileBook, family: str, hardware: Hardware) -> bool:

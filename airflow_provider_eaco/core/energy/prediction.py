@@ -6,6 +6,7 @@ could compute again. ``interference`` has the conservative rule, ``learned`` the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,10 +17,11 @@ from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What measuring one set would teach about the pairs of its families that were never measured.
+    """What measuring one set would teach about pairs that were never measured.
 
-    ``before`` and ``after`` are the mean variances of the logarithm of a slowdown over the ``members`` of
-    those pairs, as believed now and as expected once the set has been measured. A pair itself is one of them.
+    ``before`` and ``after``: the standard deviation of what is believed of the logarithm of a slowdown, its
+    mean over the ``members`` of those pairs, now and once the set has been measured. Careful slowdowns lie
+    above expected ones by a multiple of it, so their margins shrink about as it does.
     """
 
     members: int
@@ -27,9 +29,9 @@ class Lesson:
     after: float
 
     @property
-    def share(self) -> float:
-        """The part of the variance that the measurement is expected to remove, between 0 and 1."""
-        return 0.0 if self.before <= 0 else 1 - self.after / self.before
+    def taught(self) -> float:
+        """The fall of the standard deviation, summed over all members."""
+        return self.members * (self.before - self.after)
 
 
 class Predictor(Protocol):
@@ -44,8 +46,19 @@ class Predictor(Protocol):
         ``expected_slowdowns`` and ``joint_power_w`` the likeliest.
         """
 
-    def lesson(self, families: FamilySet, gpu_model: str, gpu_count: int, book: ProfileBook) -> Lesson | None:
-        """Return what measuring the set would teach, ``None`` where that cannot be told."""
+    def lesson(
+        self,
+        families: FamilySet,
+        gpu_model: str,
+        gpu_count: int,
+        book: ProfileBook,
+        among: Collection[str] | None = None,
+    ) -> Lesson | None:
+        """Return what measuring the set would teach, ``None`` where that cannot be told.
+
+        :param among: the families whose pairs matter, for example those that wait or run; by default all that
+            were seen alone on such GPUs.
+        """
 
     def families_changed(self, before: ProfileBook, after: ProfileBook) -> frozenset[str]:
         """Return the families of which another thing may be predicted under the second book."""
@@ -65,7 +78,14 @@ class ConservativePredictor:
     ) -> SetPrediction | None:
         return predict(families, gpu_model, gpu_count, book, self._estimate_error)
 
-    def lesson(self, families: FamilySet, gpu_model: str, gpu_count: int, book: ProfileBook) -> Lesson | None:
+    def lesson(
+        self,
+        families: FamilySet,
+        gpu_model: str,
+        gpu_count: int,
+        book: ProfileBook,
+        among: Collection[str] | None = None,
+    ) -> Lesson | None:
         """Return ``None``: no set teaches it about another."""
         return None
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import combinations_with_replacement
 
 import numpy as np
 
-from airflow_provider_eaco.core.energy.effects import NOISE, Design, Row, covariance, rows_of
+from airflow_provider_eaco.core.energy.effects import NOISE, Design, Row, covariance, prior_variances, rows_of
 from airflow_provider_eaco.core.energy.experience import Alone, Experience, rule_log_slowdown
 from airflow_provider_eaco.core.energy.prediction import Lesson
 from airflow_provider_eaco.core.energy.regression import Regression, normal_quantile, quantile_of_next
-from airflow_provider_eaco.core.energy.similarity import FloatArray
+from airflow_provider_eaco.core.energy.similarity import FloatArray, Trait
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
+
+# Pairs grow with the square of the families: a lesson among more looks at the set's own families alone.
+_MOST_FAMILIES = 40
 
 
 class Novelty(IntEnum):
@@ -41,13 +45,12 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """Members of one family's unmeasured pairs with each ``partner``, and how unsure their slowdowns are."""
+class _Unknown:
+    """The members of unmeasured pairs, and the ``spread`` of what is believed of each one's slowdown."""
 
-    partner: tuple[str, ...]
     design: Design
     cross: FloatArray
-    variance: FloatArray
+    spread: FloatArray
 
 
 class SlowdownFit:
@@ -68,12 +71,12 @@ class SlowdownFit:
         self._regression = Regression(
             covariance(self._design, self._design), NOISE, np.array(logs) - np.array(start)
         )
-        self._surroundings: dict[tuple[str, tuple[str, ...]], _Around] = {}
+        self._unknowns: dict[tuple[frozenset[str], frozenset[str] | None], _Unknown] = {}
 
     def estimates(self, families: FamilySet, alone: Mapping[str, Alone]) -> dict[str, Estimate]:
         """Return what is expected of each family of the set."""
         rows = rows_of(families)
-        design = Design.of(rows, {family: each.trait for family, each in alone.items()})
+        design = Design.of(rows, _traits(alone))
         known = self._regression.posterior(covariance(design, design), covariance(design, self._design))
         factor = self._factors[self.novelty(families, alone)]
         found = {}
@@ -91,39 +94,36 @@ class SlowdownFit:
             return Novelty.MODELS_KNOWN
         return Novelty.NEW_MODEL
 
-    def lesson(self, families: FamilySet, alone: Mapping[str, Alone]) -> Lesson:
-        """Return what measuring the set would teach about pairs of its families with those in ``alone``."""
-        trial = Design.of(rows_of(families), {family: each.trait for family, each in alone.items()})
+    def lesson(self, families: FamilySet, among: Collection[str], alone: Mapping[str, Alone]) -> Lesson:
+        """Return what measuring the set would teach about pairs of the families in ``among``."""
+        own = None if len(among) <= _MOST_FAMILIES else frozenset(families)
+        unknown = self._unknown(frozenset(among), own, alone)
+        members = len(unknown.spread)
+        if not members:
+            return Lesson(0, 0.0, 0.0)
+        trial = Design.of(rows_of(families), _traits(alone))
         cross = covariance(trial, self._design)
         weighed = self._regression.explained(cross)
         noisy = covariance(trial, trial) - weighed @ cross.T + NOISE * np.eye(len(cross))
-        rows, before, taught = 0, 0.0, 0.0
-        counted: list[str] = []
-        for family in dict.fromkeys(families):
-            around = self._around(family, alone)
-            new = np.array([partner not in counted for partner in around.partner], dtype=bool)
-            common = (covariance(around.design, trial) - around.cross @ weighed.T)[new]
-            taught += float(np.sum(common * np.linalg.solve(noisy, common.T).T))
-            before += float(np.sum(around.variance[new]))
-            rows += len(common)
-            counted.append(family)
-        return Lesson(rows, before / rows, max(0.0, before - taught) / rows) if rows else Lesson(0, 0.0, 0.0)
+        common = covariance(unknown.design, trial) - unknown.cross @ weighed.T
+        taught = np.sum(common * np.linalg.solve(noisy, common.T).T, axis=1)
+        after = np.sqrt(np.maximum(0.0, unknown.spread**2 - taught))
+        return Lesson(members, float(np.mean(unknown.spread)), float(np.mean(after)))
 
-    def _around(self, family: str, alone: Mapping[str, Alone]) -> _Around:
-        """Return the members of the family's pairs with others that were never measured."""
-        others = tuple(sorted(alone))
-        known = self._surroundings.get((family, others))
+    def _unknown(
+        self, among: frozenset[str], own: frozenset[str] | None, alone: Mapping[str, Alone]
+    ) -> _Unknown:
+        """Return the unmeasured pairs of these families, only those with one of ``own`` where it is given."""
+        known = self._unknowns.get((among, own))
         if known is None:
-            pairs = [(other, family_set((family, other))) for other in others]
-            rows = [
-                (other, row) for other, pair in pairs if pair not in self._measured for row in rows_of(pair)
-            ]
-            design = Design.of([row for _, row in rows], {name: each.trait for name, each in alone.items()})
+            pairs = [family_set(pair) for pair in combinations_with_replacement(sorted(among), 2)]
+            asked = [pair for pair in pairs if own is None or not own.isdisjoint(pair)]
+            rows = [row for pair in asked if pair not in self._measured for row in rows_of(pair)]
+            design = Design.of(rows, _traits(alone))
             cross = covariance(design, self._design)
-            prior = np.diag(covariance(design, design))
-            variance = prior - np.sum(self._regression.explained(cross) * cross, axis=1)
-            known = _Around(tuple(other for other, _ in rows), design, cross, np.maximum(0.0, variance))
-            self._surroundings[family, others] = known
+            variance = prior_variances(design) - np.sum(self._regression.explained(cross) * cross, axis=1)
+            known = _Unknown(design, cross, np.sqrt(np.maximum(0.0, variance)))
+            self._unknowns[among, own] = known
         return known
 
     def _start(self, row: Row, alone: Mapping[str, Alone]) -> float:
@@ -160,3 +160,7 @@ class SlowdownFit:
             for key in keys:
                 groups[key].append(index)
         return list(groups.values())
+
+
+def _traits(alone: Mapping[str, Alone]) -> dict[str, Trait]:
+    return {family: each.trait for family, each in alone.items()}
