@@ -276,21 +276,37 @@ def _together(members: FamilySet) -> str:
     return f"{' + '.join(members)} together"
 
 
-def utilisation(
-    family: str, kind: SetKind, prediction: SetPrediction, settings: PoolSettings
-) -> Obstacle | None:
-    """Require that the set keeps the pool's ``utilisation_limit_pct``; unknown is too much."""
-    busy_pct = prediction.utilisation_pct
-    if busy_pct is not None and busy_pct <= settings.utilisation_limit_pct:
+def utilisation(family: str, kind: SetKind, prediction: SetPrediction, facts: CycleFacts) -> Obstacle | None:
+    """Require that what the members ask of the GPUs keeps the pool's ``utilisation_limit_pct``; unknown is
+    too much.
+    """
+    asked_pct = _asked_pct((*kind.families, family), kind, prediction, facts)
+    if asked_pct is not None and asked_pct <= facts.settings.utilisation_limit_pct:
         return None
     slowdown = prediction.slowdowns[family]
-    limit = f"{settings.utilisation_limit_pct:.0f} % of the GPUs' time"
+    limit = f"{facts.settings.utilisation_limit_pct:.0f} % of the GPUs' time"
     return Obstacle(
         Reason.INTERFERENCE_TOO_HIGH,
-        math.inf if busy_pct is None else slowdown,
+        math.inf if asked_pct is None else slowdown,
         (kind.model, *kind.families),
-        {"predicted": slowdown, "limit": limit, "utilisation_pct": busy_pct},
+        {"predicted": slowdown, "limit": limit, "utilisation_pct": asked_pct},
     )
+
+
+def _asked_pct(
+    members: Sequence[str], kind: SetKind, prediction: SetPrediction, facts: CycleFacts
+) -> float | None:
+    """Return the utilisation of the set, or the sum of what each member takes alone where that is more.
+
+    A GPU of which more is asked than it has shows no more than 100 %.
+    """
+    shown_pct = prediction.utilisation_pct
+    alone = [facts.predict(family_set((member,)), kind.model, kind.gpus) for member in members]
+    alone_pct = [None if each is None else each.utilisation_pct for each in alone]
+    known_pct = [pct for pct in alone_pct if pct is not None]
+    if shown_pct is None or len(known_pct) < len(members):
+        return shown_pct
+    return max(shown_pct, math.fsum(known_pct))
 
 
 def energy_gain(

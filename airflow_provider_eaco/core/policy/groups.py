@@ -123,7 +123,7 @@ class SetGroup:
         prediction = None if solo is None else facts.predict(members, kind.model, kind.gpus)
         if solo is None or prediction is None:
             return filters.profile_missing(family, kind, facts)
-        obstacle = filters.utilisation(family, kind, prediction, facts.settings)
+        obstacle = filters.utilisation(family, kind, prediction, facts)
         if obstacle is None and not insists:
             obstacle = filters.energy_gain(kind, solo, prediction, facts)
         if obstacle is not None:
