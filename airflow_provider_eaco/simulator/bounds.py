@@ -11,7 +11,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -31,6 +31,9 @@ from airflow_provider_eaco.simulator.truth import Truth
 # How a set of families behaves on one set of that many GPUs: its ways of running (one for each power limit),
 # none where the set cannot run. ``power_w`` has the host's share of these GPUs.
 PerformanceOf = Callable[[tuple[str, ...], int], Sequence[SetPerformance]]
+
+# What the program keeps apart: a family, and a stretch limit or none.
+_Class = tuple[str, float | None]
 
 # Mean stretches at which the Pareto curve is drawn; denser where it bends, since chords lie above the curve.
 CURVE_STRETCHES = (
@@ -99,6 +102,8 @@ class BoundsOfJobs:
             raise ValueError("jobs: is empty; expected at least one job")
         self._jobs = tuple(jobs)
         self._gpus = gpus
+        self._performance_of = performance_of
+        self._max_residents = max_residents
         self._solver = solver
         self._program = energy_program(self._jobs, performance_of, max_residents)
         combined = [float(rates) for rates in self._program.progress.sum(axis=0)]
@@ -113,6 +118,16 @@ class BoundsOfJobs:
         """Return the best times in each set, and what the work of each family is worth."""
         bound = None if mean_stretch is None else max(1.0, mean_stretch)
         return self._solver.solve(self._program, bound)
+
+    def energy_within_limits_j(self, mean_stretch: float) -> float:
+        """Return the least energy if the jobs of each family and limit also keep that limit, on average."""
+        return self._solver.solve(
+            self._program_within_limits, max(1.0, mean_stretch), class_limits=True
+        ).energy_j
+
+    @cached_property
+    def _program_within_limits(self) -> ConfigurationProgram:
+        return energy_program(self._jobs, self._performance_of, self._max_residents, within_limits=True)
 
     def pareto_curve(self, stretches: Iterable[float] = CURVE_STRETCHES) -> list[CurvePoint]:
         """Return the least energy at each mean stretch."""
@@ -152,49 +167,59 @@ class BoundsOfJobs:
         return utilisation_bound(self._jobs, self._gpus, achieved.makespan_s)
 
 
-def performance_of_truth(truth: Truth, gpus_per_node: int) -> PerformanceOf:
+def performance_of_truth(truth: Truth, gpus_per_node: int, *, levels: bool = True) -> PerformanceOf:
     """Return how sets behave in ``truth``, with the base draw of their node in proportion to their GPUs.
 
     A node that is on for fewer GPUs than it has draws more than that, never less.
+
+    :param levels: whether also under each power limit that its boards know.
     """
 
     def performance_of(families: tuple[str, ...], gpus: int) -> Sequence[SetPerformance]:
         base_w = truth.base_w * gpus / gpus_per_node
         ways = [truth.performance(family_set(families), gpus)]
-        ways += [truth.performance(family_set(families), gpus, limit_w) for limit_w in truth.limits_w]
+        ways += [
+            truth.performance(family_set(families), gpus, limit_w) for limit_w in truth.limits_w if levels
+        ]
         return [SetPerformance(way.power_w + base_w, way.rates) for way in ways if way is not None]
 
     return performance_of
 
 
 def energy_program(
-    jobs: Iterable[TraceJob], performance_of: PerformanceOf, max_residents: int
+    jobs: Iterable[TraceJob],
+    performance_of: PerformanceOf,
+    max_residents: int,
+    *,
+    within_limits: bool = False,
 ) -> ConfigurationProgram:
     """Return the configuration program of the jobs, grouped by family and number of GPUs.
 
-    Only jobs of one number of GPUs share: residents hold identical sets. So it is made of one program for
-    each number, which only a bound on the mean stretch ties together.
+    With ``within_limits`` also by their stretch limit, so that each class can be held to its own. Only jobs
+    of one number of GPUs share: residents hold identical sets. So it is made of one program for each number,
+    which only a bound on the mean stretch ties together.
     """
-    work_s: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    work_s: dict[int, dict[_Class, float]] = defaultdict(lambda: defaultdict(float))
     for job in jobs:
-        work_s[job.gpus][job.family] += job.work_s
+        work_s[job.gpus][job.family, job.stretch_limit if within_limits else None] += job.work_s
     return _joined(
         [_program_of_width(gpus, work_s[gpus], performance_of, max_residents) for gpus in sorted(work_s)]
     )
 
 
 def _program_of_width(
-    gpus: int, work_s: Mapping[str, float], performance_of: PerformanceOf, max_residents: int
+    gpus: int, work_s: Mapping[_Class, float], performance_of: PerformanceOf, max_residents: int
 ) -> ConfigurationProgram:
     @cache
     def performance(families: tuple[str, ...]) -> Sequence[SetPerformance]:
         return performance_of(families, gpus)
 
-    size, families = 1, sorted(work_s)
+    size, families = 1, sorted({family for family, _ in work_s})
     # A larger set than any that can run cannot run either; there are too many to ask for all of them.
     while size < max_residents and any(map(performance, combinations_with_replacement(families, size + 1))):
         size += 1
-    return configuration_program([JobClass(name, None, work_s[name]) for name in families], performance, size)
+    classes = [JobClass(family, limit, work) for (family, limit), work in work_s.items()]
+    return configuration_program(classes, performance, size)
 
 
 def _joined(programs: Sequence[ConfigurationProgram]) -> ConfigurationProgram:

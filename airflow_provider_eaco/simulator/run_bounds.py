@@ -26,12 +26,15 @@ def energy_solver() -> EnergySolver:
     return HighsEnergySolver()
 
 
-def bounds_of_scenario(scenario: Scenario) -> BoundsOfJobs:
-    """Return the bounds of the scenario's jobs on its cluster, whatever its policy."""
+def bounds_of_scenario(scenario: Scenario, *, levels: bool = True) -> BoundsOfJobs:
+    """Return the bounds of the scenario's jobs on its cluster, whatever its policy.
+
+    :param levels: whether boards may be held to the power limits that they know.
+    """
     return BoundsOfJobs(
         scenario.jobs,
         scenario.nodes * scenario.gpus_per_node,
-        performance_of_truth(scenario.truth, scenario.gpus_per_node),
+        performance_of_truth(scenario.truth, scenario.gpus_per_node, levels=levels),
         max(MOST_RESIDENTS, scenario.settings.max_residents),
         energy_solver(),
     )
@@ -40,9 +43,11 @@ def bounds_of_scenario(scenario: Scenario) -> BoundsOfJobs:
 def bounds_in_summary(
     scenario: Scenario, runs: Iterable[RunInterval], measured: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return ``bounds``, ``gaps`` and ``pareto`` for ``summary.json``.
+    """Return ``bounds``, ``gaps``, ``further_bounds`` and ``pareto`` for ``summary.json``.
 
-    Without scipy (extra ``analysis``) their values are ``None``, and a warning says so.
+    Further bounds are of energy at the run's stretch: if all jobs keep their limits (a run that misses some
+    may be below), and if no power limit is set. Without scipy (extra ``analysis``) their values are ``None``,
+    and a warning says so.
 
     :param measured: what the run achieved, as :func:`.metrics.measures` says it.
     """
@@ -58,9 +63,20 @@ def bounds_in_summary(
     limits = bounds_of_scenario(scenario)
     try:
         bounds = limits.of_run(achieved)
+        further_j = {
+            "energy_j_at_stretch_within_limits": limits.energy_within_limits_j(achieved.mean_stretch)
+        }
+        if scenario.truth.limits_w:
+            at_full_power = bounds_of_scenario(scenario, levels=False)
+            further_j["energy_j_at_stretch_at_full_power"] = at_full_power.energy_j(achieved.mean_stretch)
         curve = [asdict(point) for point in limits.pareto_curve()]
     except ImportError:
         log.warning("no bounds: scipy is not installed (extra 'analysis')")
         unknown = dict.fromkeys(field.name for field in fields(Bounds))
-        return {"bounds": unknown, "gaps": unknown, "pareto": []}
-    return {"bounds": asdict(bounds), "gaps": dict(gaps(achieved, bounds)), "pareto": curve}
+        return {"bounds": unknown, "gaps": unknown, "further_bounds": {}, "pareto": []}
+    return {
+        "bounds": asdict(bounds),
+        "gaps": dict(gaps(achieved, bounds)),
+        "further_bounds": {name: least_j + achieved.asleep_j for name, least_j in further_j.items()},
+        "pareto": curve,
+    }

@@ -174,6 +174,7 @@ COLUMNS = (
     "energy",
     "against FIFO exclusive",
     "distance to bound",
+    "within job limits",
     "mean stretch",
     "p95",
     "max",
@@ -196,18 +197,23 @@ def table_rows(runs: Sequence[RunResult]) -> list[tuple[str, ...]]:
 
 def _figures(run: RunResult, reference: RunResult | None) -> tuple[str, ...]:
     summary, total_j = run.summary, run.energy_j["total"]
-    saved = distance = UNKNOWN
+    saved = UNKNOWN
+    distances = [UNKNOWN, UNKNOWN]
     if reference is not None:
         reference_j = reference.energy_j["total"]
         saved = percent_text(total_j / reference_j - 1)
-        if run.bound_at_stretch_j is not None:
-            distance = f"{100 * distance_to_bound(total_j, run.bound_at_stretch_j, reference_j):.1f} points"
+        distances = [
+            UNKNOWN
+            if bound_j is None
+            else f"{100 * distance_to_bound(total_j, bound_j, reference_j):.1f} points"
+            for bound_j in (run.bound_at_stretch_j, run.bound_within_limits_j)
+        ]
     stretch, wait = summary["stretch"], summary["wait_s"]
     jct_s = (summary.get("jct_s") or {}).get("mean")
     return (
         energy_text(total_j),
         saved,
-        distance,
+        *distances,
         percent_text(stretch["mean"] - 1, 2),
         percent_text(stretch["p95"] - 1),
         percent_text(stretch["max"] - 1),
@@ -229,7 +235,8 @@ def _table(runs: Sequence[RunResult]) -> str:
         f'<section><h2>All figures</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
         "<p>Mean stretch is weighted by work. The distance to the bound is a share of the energy of FIFO "
-        "exclusive in the same accounting.</p></section>"
+        "exclusive in the same accounting; within job limits the bound is that of schedules in which every "
+        "job keeps its own limit, too.</p></section>"
     )
 
 

@@ -84,6 +84,12 @@ class RunResult:
         return None if bound is None else float(bound)
 
     @property
+    def bound_within_limits_j(self) -> float | None:
+        """The same if all jobs keep their limits; ``None`` where it is not known."""
+        bound = (self.summary.get("further_bounds") or {}).get("energy_j_at_stretch_within_limits")
+        return None if bound is None else float(bound)
+
+    @property
     def curve(self) -> list[tuple[float, float]]:
         """The Pareto curve of the bound: mean stretch and energy, empty without bounds."""
         return [

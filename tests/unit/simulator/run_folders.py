@@ -56,6 +56,7 @@ def summary(**changed: Any) -> dict[str, Any]:
         "trials": 1,
         "undone": 0,
         "bounds": {"energy_j": 7e6, "energy_j_at_stretch": 7.5e6},
+        "further_bounds": {"energy_j_at_stretch_within_limits": 7.6e6},
         "gaps": {"energy_j": 0.2, "energy_j_at_stretch": 0.15},
         "pareto": [
             {"mean_stretch": 1.0, "energy_j": 1e7},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from airflow_provider_eaco.simulator.bounds import (
     performance_of_truth,
     utilisation_bound,
 )
+from airflow_provider_eaco.simulator.power_levels import read_power_curve
 from airflow_provider_eaco.simulator.trace import TraceJob
 from airflow_provider_eaco.simulator.truth import PaperTruth, read_gavel_truth
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
@@ -58,9 +60,15 @@ def achieved(**changed: float) -> Achieved:
     return Achieved(**{**values, **changed})
 
 
+def levelled_truth() -> PaperTruth:
+    return PaperTruth(curve=read_power_curve(benchmark_data("zeus_power/summary_power_v100.csv")))
+
+
 # Per cent of exclusive energy at a work-weighted mean stretch for equal shares of the families, from
 # independent programs over the same tables.
 EACO_NODES = [(1.01, -12.9), (1.0323, -33.0), (1.0647, -42.0), (1.1, -45.9), (1.25, -46.6)]
+WITH_POWER_LEVELS = [(1.0323, -33.2), (1.05, -38.9), (1.1, -47.9), (1.25, -53.6)]
+WITHIN_LIMITS = [(False, 1.0323, -33.0), (False, 1.0647, -42.0), (False, 1.1, -44.1), (True, 1.1, -46.7)]
 GAVEL_GPUS = [(1.0323, -5.2), (1.1, -8.2), (1.5, -12.0)]
 
 
@@ -70,6 +78,29 @@ def test_the_energy_of_input_bound_jobs(mean_stretch: float, expected_pct: float
     truth = PaperTruth()
     bounds = bounds_of(one_of_each(truth.families, 8), 8, performance_of_truth(truth, 8), 4)
     saved_pct = 100 * (bounds.energy_j(mean_stretch) / bounds.exclusive_energy_j - 1)
+    assert saved_pct == pytest.approx(expected_pct, abs=0.1)
+
+
+@pytest.mark.parametrize(("mean_stretch", "expected_pct"), WITH_POWER_LEVELS)
+def test_the_energy_under_power_limits(mean_stretch: float, expected_pct: float) -> None:
+    """With limits from 250 to 125 W the bound gives the listed values to 0.1 points."""
+    truth = levelled_truth()
+    bounds = bounds_of(one_of_each(truth.families, 8), 8, performance_of_truth(truth, 8), 4)
+    saved_pct = 100 * (bounds.energy_j(mean_stretch) / bounds.exclusive_energy_j - 1)
+    assert saved_pct == pytest.approx(expected_pct, abs=0.1)
+
+
+@pytest.mark.parametrize(("levels", "mean_stretch", "expected_pct"), WITHIN_LIMITS)
+def test_the_energy_within_the_jobs_limits(levels: bool, mean_stretch: float, expected_pct: float) -> None:
+    """With a quarter of the jobs at 1.05, half at 1.15 and a quarter without limit: the listed values."""
+    truth = levelled_truth()
+    jobs = [
+        replace(job(number, family), stretch_limit=limit)
+        for number, family in enumerate(truth.families)
+        for limit in (1.05, 1.15, 1.15, None)
+    ]
+    bounds = bounds_of(jobs, 8, performance_of_truth(truth, 8, levels=levels), 4)
+    saved_pct = 100 * (bounds.energy_within_limits_j(mean_stretch) / bounds.exclusive_energy_j - 1)
     assert saved_pct == pytest.approx(expected_pct, abs=0.1)
 
 

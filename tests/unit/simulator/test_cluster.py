@@ -8,7 +8,7 @@ from airflow_provider_eaco.core.energy.configuration import SetPerformance
 from airflow_provider_eaco.core.model.node_power import NodePower, SleepRule
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope
 from airflow_provider_eaco.simulator.clock import VirtualClock
-from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
+from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, SteeringError, VirtualCluster
 from airflow_provider_eaco.simulator.recording import Recording
 from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.trace import TraceJob
@@ -18,7 +18,8 @@ GPUS = (0, 1)
 
 class HalfSpeed:
     """Alone 100 W at full speed, in pairs 150 W at half speed; three do not fit. A limit takes a fifth
-    of the speed."""
+    of the speed.
+    """
 
     families = ("a", "b")
     gpu_model = "V100"
@@ -170,3 +171,71 @@ def test_time_never_goes_back() -> None:
     with pytest.raises(ValueError, match="before the present"):
         clock.move_to(4.0)
     assert clock.now_s() == 5.0
+
+
+def test_a_limit_holds_until_the_last_has_left() -> None:
+    """A power limit changes progress and draw at once, stays with the set, and falls when nobody is there."""
+    rig = Rig(epochs=False)
+    rig.place("first", 100.0, 0.0)
+    rig.cluster.limit_power("n", GPUS, 90.0, 50.0)
+    rig.place("second", 40.0, 100.0)
+    rig.pass_until(1e6)
+    assert rig.runs("first") == [(0.0, 50.0, 1.0), (50.0, 100.0, 0.8), (100.0, 125.0, 0.4)]
+    assert rig.runs("second") == [(100.0, 125.0, 0.4), (125.0, 162.5, 0.8)]
+    assert [(row.start_s, row.end_s, row.limit_w) for row in rig.recording.limits] == [(50.0, 162.5, 90.0)]
+    rig.place("third", 10.0, 200.0)
+    rig.pass_until(1e6)
+    assert rig.runs("third") == [(200.0, 210.0, 1.0)]
+    assert [row[3] for row in rig.nodes(300.0)] == [110.0, 70.0, 100.0, 70.0, 20.0, 110.0, 20.0]
+
+
+def test_a_limit_can_be_lifted() -> None:
+    """Without a limit the set runs as before."""
+    rig = Rig(epochs=False)
+    rig.place("job", 100.0, 0.0)
+    rig.cluster.limit_power("n", GPUS, 90.0, 0.0)
+    rig.cluster.limit_power("n", GPUS, None, 50.0)
+    rig.pass_until(1e6)
+    assert rig.runs("job") == [(0.0, 50.0, 0.8), (50.0, 110.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "limit_w", "said"),
+    [
+        pytest.param((0,), 90.0, "nobody holds GPUs", id="not-a-set"),
+        pytest.param(GPUS, 80.0, "a power limit of 80 W; known are 90", id="not-a-level"),
+    ],
+)
+def test_a_limit_that_cannot_be(gpus: tuple[int, ...], limit_w: float, said: str) -> None:
+    """Only sets that are held have a limit, and only one that the boards know."""
+    rig = Rig()
+    rig.place("job", 100.0, 0.0)
+    with pytest.raises(SteeringError, match=said):
+        rig.cluster.limit_power("n", gpus, limit_w, 0.0)
+
+
+def test_a_node_sleeps_and_wakes_as_it_is_told() -> None:
+    """Without a rule of its own a node stays idle until it is told, and takes its time to wake."""
+    rig = Rig(SleepRule(idle_s=None))
+    assert rig.pass_until(10_000.0) == []
+    rig.cluster.sleep("n", 10_000.0)
+    rig.cluster.sleep("n", 10_010.0)
+    rig.cluster.wake("n", 20_000.0)
+    rig.cluster.sleep("n", 20_010.0)
+    rig.cluster.wake("n", 20_020.0)
+    assert rig.pass_until(30_000.0) == [(20_120.0, Happening.NODE, "n")]
+    assert [row[:3] for row in rig.nodes(30_000.0)] == [
+        (0.0, 10_000.0, NodePower.IDLE),
+        (10_000.0, 20_000.0, NodePower.ASLEEP),
+        (20_000.0, 20_120.0, NodePower.WAKING),
+        (20_120.0, 30_000.0, NodePower.IDLE),
+    ]
+
+
+def test_nobody_is_put_to_sleep_under_a_job() -> None:
+    """A node that is held, or that wakes for somebody, cannot be put to sleep."""
+    rig = Rig(SleepRule(idle_s=None))
+    rig.cluster.sleep("n", 0.0)
+    assert not rig.place("job", 100.0, 10.0)
+    with pytest.raises(SteeringError, match="while jobs hold GPUs of it"):
+        rig.cluster.sleep("n", 20.0)
