@@ -20,7 +20,12 @@ from airflow_provider_eaco.store.schema import job as job_table
 from airflow_provider_eaco.store.session import Database, upsert
 
 # A sum is as certain as its least certain part; a part of unknown energy says so by ``partial`` instead.
-_LEAST_CERTAIN_FIRST = (EnergyMethod.INTEGRATED, EnergyMethod.MODEL, EnergyMethod.COUNTER)
+_LEAST_CERTAIN_FIRST = (
+    EnergyMethod.INTEGRATED,
+    EnergyMethod.DIVIDED,
+    EnergyMethod.MODEL,
+    EnergyMethod.COUNTER,
+)
 
 
 @dataclass(frozen=True, slots=True)

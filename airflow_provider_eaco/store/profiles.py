@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
     FamilySet,
+    PowerLevel,
     PowerScope,
     ProfileBook,
     ProfileKey,
@@ -107,7 +108,8 @@ def _save(connection: Connection, profile: SoloProfile | CoallocationProfile) ->
 def _values(profile: SoloProfile | CoallocationProfile) -> dict[str, Any]:
     values = {field.name: getattr(profile, field.name) for field in fields(profile)}
     values = {_COLUMN_OF.get(name, name): value for name, value in values.items()}
-    return {**values, "scope": profile.scope.value, "source": profile.source.value}
+    levels = [asdict(level) for level in profile.levels]
+    return {**values, "scope": profile.scope.value, "source": profile.source.value, "levels": levels}
 
 
 def _solo(row: Any) -> SoloProfile:
@@ -123,4 +125,6 @@ def _arguments(row: Any) -> dict[str, Any]:
     stored = dict(row)
     del stored["profile_id"]
     stored["updated_s"] = stored.pop("updated_at")
-    return {**stored, "scope": PowerScope(stored["scope"]), "source": ProfileSource(stored["source"])}
+    levels = tuple(PowerLevel(**level) for level in stored["levels"])
+    scope, source = PowerScope(stored["scope"]), ProfileSource(stored["source"])
+    return {**stored, "scope": scope, "source": source, "levels": levels}

@@ -174,6 +174,7 @@ profile_solo = Table(
     Column("updated_at", Instant),
     Column("reference", Text, nullable=False),
     Column("stale", Boolean, nullable=False),
+    Column("levels", JsonText, nullable=False),
 )
 
 profile_coallocation = Table(
@@ -196,6 +197,7 @@ profile_coallocation = Table(
     Column("updated_at", Instant),
     Column("reference", Text, nullable=False),
     Column("stale", Boolean, nullable=False),
+    Column("levels", JsonText, nullable=False),
 )
 
 # One row: the revision of the two tables above, so that a reader knows in one look whether its book is old.

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
+    PowerLevel,
     PowerScope,
     ProfileBook,
     ProfileSource,
@@ -63,6 +64,7 @@ class ProfileStoreContract:
             updated_s=1_800_000_000.25,
             reference="a measurement",
             stale=True,
+            levels=(PowerLevel(200.0, 1.05, 0.8), PowerLevel(150.0, 1.25, 0.625)),
         )
         profiles.save_solo(profile)
         assert profiles.book().solo_of("mine", "A100", 2) == profile
@@ -85,6 +87,7 @@ class ProfileStoreContract:
             updated_s=1_800_000_001.5,
             reference="a trial",
             stale=True,
+            levels=(PowerLevel(200.0, 1.0, 0.875),),
         )
         profiles.save_coallocation(profile)
         assert profiles.book().coallocation_of(family_set(("a", "b", "a")), "A100", 2) == profile

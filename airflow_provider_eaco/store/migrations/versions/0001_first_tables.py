@@ -202,6 +202,7 @@ def _create_profile_solo() -> None:
         sa.Column("updated_at", sa.TIMESTAMP(timezone=True)),
         sa.Column("reference", sa.Text(), nullable=False),
         sa.Column("stale", sa.Boolean(), nullable=False),
+        sa.Column("levels", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("profile_id", name="pk_eaco_profile_solo"),
     )
 
@@ -226,6 +227,7 @@ def _create_profile_coallocation() -> None:
         sa.Column("updated_at", sa.TIMESTAMP(timezone=True)),
         sa.Column("reference", sa.Text(), nullable=False),
         sa.Column("stale", sa.Boolean(), nullable=False),
+        sa.Column("levels", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("profile_id", name="pk_eaco_profile_coallocation"),
     )
 
