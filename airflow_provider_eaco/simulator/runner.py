@@ -66,7 +66,8 @@ class Simulation:
         self._decisions = DecisionRecorder(
             self.recording, self.profiles.book, self._left_s, self._index_of, scenario.truth.gpu_model
         )
-        pool = PoolState(settings, {settings.name: AirflowPool(None)})
+        names = {settings.name, *(job.pool for job in scenario.jobs if job.pool)}
+        pool = PoolState(settings, {name: AirflowPool(None) for name in sorted(names)})
         self._loop = AdmissionLoop(
             self.ledger,
             self.profiles,
@@ -160,9 +161,10 @@ class Simulation:
         waiting = Job(
             job_id=job.job_id,
             request=request,
-            pool=settings.name,
+            # Whose job it is where the trace tells: what the rule fair_share may go by.
+            pool=job.pool or settings.name,
             queued_s=job.submit_s,
-            order=OrderKey(job.submit_s, self.scenario.benchmark, "job", number, job.job_id),
+            order=OrderKey(job.submit_s, job.dag_id or self.scenario.benchmark, "job", number, job.job_id),
             priority=job.priority,
             progress=Progress(units_total=max(1, math.floor(self._told_s[job.job_id] / UNIT_S))),
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.simulator.clock import instant
 from airflow_provider_eaco.simulator.whole_file import whole_file
 
 # Logs of other projects do not say what a job trained.
@@ -73,11 +74,12 @@ class Trace:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def from_zero(self) -> Trace:
-        """Return the trace with its first submission at 0."""
+        """Return the trace with its first submission at 0, and all on the millisecond grid of instants."""
         if not self.jobs:
             return self
         first_s = self.jobs[0].submit_s
-        return replace(self, jobs=tuple(replace(job, submit_s=job.submit_s - first_s) for job in self.jobs))
+        jobs = (replace(job, submit_s=instant(job.submit_s - first_s)) for job in self.jobs)
+        return replace(self, jobs=tuple(jobs))
 
     def check_fits(self, gpus: int, cluster: str = "the cluster") -> None:
         """Check that no job needs more GPUs than ``gpus``, the most that one job can get on ``cluster``.

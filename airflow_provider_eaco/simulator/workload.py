@@ -107,12 +107,13 @@ def stretched_to_load(jobs: Sequence[TraceJob], load: float, gpus: int) -> tuple
 def _drawn(
     jobs: Sequence[TraceJob], families: Sequence[str], limits: Sequence[float | None], seed: int
 ) -> Workload:
+    """Return the jobs with families and limits drawn, all of one team: the benchmarks know no others."""
     draws = np.random.default_rng(seed)
     family_of = draws.integers(len(families), size=len(jobs))
     limit_of = draws.integers(len(limits), size=len(jobs))
     return Workload(
         tuple(
-            replace(job, family=families[family], stretch_limit=limits[limit])
+            replace(job, family=families[family], stretch_limit=limits[limit], pool="", dag_id="")
             for job, family, limit in zip(jobs, family_of, limit_of, strict=True)
         ),
         draws,
