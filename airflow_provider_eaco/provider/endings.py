@@ -11,6 +11,7 @@ from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView, RunMeter
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report
+from airflow_provider_eaco.provider.energy_text import energy_text
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.intake import take_in
@@ -72,14 +73,21 @@ class EndingBook:
             self._energy_due.append(group)
 
     def close_energy(self) -> None:
-        """Store the energy of jobs that have left, once the meters know that they have."""
+        """Store the energy of jobs that have left, once the meters know that they have; now and then also
+        what those have used so far that are metered live.
+        """
+        energy_log = self._services.energy
         due, self._energy_due = self._energy_due, []
         for group in due:
             for meter in self._services.meters:
                 if meter.energy is not None and meter.energy.write_energy(
-                    group.job_id, group.token, self._services.energy
+                    group.job_id, group.token, energy_log
                 ):
                     break
+        own = {(group.job_id, group.token) for group in self._groups}
+        for meter in self._services.meters:
+            if meter.live is not None:
+                meter.live.write_interim(own, energy_log)
 
     def _release(self, group: RunningGroup, phase: JobPhase) -> None:
         for wanted in (phase, *_NEXT_BEST):
@@ -130,6 +138,11 @@ class EndingBook:
             f"{phase.value} after {done} of {of} units; it has left {gpus} on {lease.placement.node}",
             view.now_s,
         )
+        for meter in self._services.meters:
+            energy = None if meter.live is None else meter.live.run_energy(lease.job_id, lease.token)
+            if energy is not None:
+                text = energy_text(energy, record.job.progress)
+                self._services.decisions.record_event(record.job.job_id, "energy", text, view.now_s)
 
     def _meter_of(self, lease: Lease) -> RunMeter | None:
         for meter in self._services.meters:

@@ -90,12 +90,12 @@ class EacoExecutor(BaseExecutor):
         if self._lanes is None:
             return
         self._fenced("last look", self.sync)
-        self._fenced("close", lambda: self._need_lanes().dispatcher.close(_END_TIMEOUT_S))
+        self._fenced("close", lambda: self._need_lanes().close(_END_TIMEOUT_S))
 
     def terminate(self) -> None:
         """Leave at once; running tasks go on."""
         if self._lanes is not None:
-            self._fenced("close", lambda: self._need_lanes().dispatcher.close(0.0))
+            self._fenced("close", lambda: self._need_lanes().close(0.0))
 
     # -- Heartbeat
 

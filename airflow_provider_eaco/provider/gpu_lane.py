@@ -376,6 +376,7 @@ def _occupants(view: LedgerView, nodes: Iterable[str]) -> list[Occupant]:
             records[lease.job_id].job.request.family,
             lease.placement,
             records[lease.job_id].job.request.gpu_memory_mib,
+            lease.granted_s,
         )
         for lease in view.leases
         if lease.placement.node in here and lease.job_id in records

@@ -107,6 +107,13 @@ class Lanes:
         lanes._housekeeper = Housekeeper(services.ledger, dispatcher, settings.kill_grace_s)
         return lanes
 
+    def close(self, timeout_s: float) -> None:
+        """Stop measuring and give the dispatcher's parts back; running tasks are left alone."""
+        for meter in () if self.gpu is None else self.gpu.services.meters:
+            if meter.live is not None:
+                meter.live.close()
+        self.dispatcher.close(timeout_s)
+
     def accept(self, workload: Any, request: GpuRequest, session: Session | None) -> None:
         """Hold a workload that asks for GPUs."""
         if self.gpu is None:

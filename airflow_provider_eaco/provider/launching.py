@@ -9,6 +9,7 @@ from airflow.utils.state import TaskInstanceState
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError, StoreUnavailableError
+from airflow_provider_eaco.core.model.gpu import GpuHealth
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LaunchOrder, LedgerView
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
@@ -56,11 +57,16 @@ class Launcher:
 
         A task that is no longer queued loses its lease and its place here. One whose process cannot be
         started is failed with the cause, so that Airflow's retries decide. While the dispatcher is not ready
-        the task keeps its lease and its place.
+        the task keeps its lease and its place. One whose GPUs are lost waits again, at its old place.
         """
         if facts is None or facts.state != TaskInstanceState.QUEUED:
             self._services.ledger.release(lease.token, JobPhase.REMOVED)
             self._forget(task)
+            return False
+        lost = _lost_gpus(lease, meter)
+        if lost:
+            log.warning("Granted GPUs are lost, the task waits again: job_id=%s gpus=%s", task.job_id, lost)
+            self._services.ledger.release(lease.token, JobPhase.WAITING)
             return False
         try:
             reference = self._services.dispatcher.start(self._order(task, lease, meter))
@@ -116,6 +122,15 @@ class Launcher:
                 lease.job_id,
                 lease.placement.node,
             )
+
+
+def _lost_gpus(lease: Lease, meter: NodeMeter | None) -> list[str]:
+    """Return those of the lease's GPUs that the meter no longer has, or knows to be out of order (C51)."""
+    if meter is None:
+        return []
+    gpus = [gpu for node in meter.telemetry.inventory() for gpu in node.gpus]
+    sound = {gpu.uuid for gpu in gpus if gpu.health is not GpuHealth.UNHEALTHY}
+    return [uuid for uuid in lease.placement.gpu_uuids if uuid not in sound]
 
 
 def records_by_id(view: LedgerView) -> Mapping[str, JobRecord]:

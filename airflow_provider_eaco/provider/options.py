@@ -95,13 +95,24 @@ OPTIONS: tuple[Option, ...] = (
         "20",
     ),
     Option(
+        "telemetry",
+        "string",
+        "auto",
+        "What the GPUs of this machine are: nvml for real ones, read through NVIDIA's NVML; simulated for "
+        "simulated_nodes alone; auto for real ones where NVML's library is there with a driver or lists a "
+        "GPU, unless simulated_nodes lists nodes by name. With nvml a machine whose GPUs cannot be read "
+        "offers none, and simulated nodes only if they are listed.",
+        "nvml",
+    ),
+    Option(
         "simulated_nodes",
         "string",
         "auto",
         "Simulated GPU nodes of this machine: a JSON list of objects with name, gpus, gpu_model, "
         "gpu_memory and host_memory (gpus defaults to 8, gpu_model to V100, gpu_memory to that of the "
         "model), or auto for one node of eight V100, sim-HOST with this machine's name, where the machine"
-        " has no NVIDIA driver, or none. Names must differ over all machines of one Airflow.",
+        " has no NVIDIA driver or telemetry is simulated, or none. Names must differ over all machines of"
+        " one Airflow.",
         '[{"name": "sim-1", "gpus": 8, "gpu_model": "V100", "gpu_memory": "16GiB"}]',
     ),
     Option(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_provider_eaco.core.energy.accounting import RunEnergy, RunKey
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.ports import (
@@ -38,18 +39,33 @@ class EnergyMeter(Protocol):
     def write_energy(self, job_id: str, token: int, energy_log: EnergyLog) -> bool: ...
 
 
+class LiveMeter(Protocol):
+    """A meter over real devices, which keeps in memory what runs have used until it is stored."""
+
+    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog) -> None:
+        """Store what these runs have used so far, now and then; what others have used is theirs to store."""
+
+    def run_energy(self, job_id: str, token: int) -> RunEnergy | None:
+        """Return the energy record up to now, ``None`` if the run never was here."""
+
+    def close(self) -> None:
+        """Stop measuring."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMeter:
     """A meter with what a task on its nodes has to find in its environment.
 
     ``simulated_state``: path of the device model, for simulated nodes; ``energy`` closes energy records;
-    ``runs`` tells what was seen of a run that ends. A meter that leaves one out measures that much less.
+    ``runs`` tells what was seen of a run that ends; ``live`` is a meter over real devices. A meter that
+    leaves one out measures that much less.
     """
 
     telemetry: Telemetry
     energy: EnergyMeter | None = None
     runs: RunMeters | None = None
     simulated_state: str | None = None
+    live: LiveMeter | None = None
 
 
 @dataclass(frozen=True, slots=True)

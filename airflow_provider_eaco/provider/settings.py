@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ _MAX_POOL_NAME = 256
 _MAX_NODE_GPUS = 1024
 
 
+class GpuSource(StrEnum):
+    """What the GPUs of this machine are: real ones read through NVML, simulated ones, or what is found."""
+
+    AUTO = "auto"
+    NVML = "nvml"
+    SIMULATED = "simulated"
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedNodeSettings:
     """One simulated node as configured; memory in MiB per GPU, ``None`` for the model's own."""
@@ -46,7 +55,11 @@ class SimulatedNodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class EacoSettings:
-    """All of ``[eaco]``. ``default_max_stretch`` is ``None`` for no limit."""
+    """All of ``[eaco]``. ``default_max_stretch`` is ``None`` for no limit.
+
+    ``host`` is the name of this machine's node with real GPUs, ``has_driver`` whether there is an NVIDIA
+    driver; ``are_nodes_listed``: the simulated nodes were named one by one.
+    """
 
     pools: tuple[PoolSettings, ...] = (PoolSettings(),)
     hold_window: int = 2000
@@ -58,6 +71,10 @@ class EacoSettings:
     simulated_time_scale: float = 600.0
     simulated_state: Path = field(default_factory=lambda: Path("eaco/simulated.json"))
     simulated_truth: tuple[Mapping[str, Any], ...] = ()
+    telemetry: GpuSource = GpuSource.AUTO
+    are_nodes_listed: bool = False
+    host: str = "host"
+    has_driver: bool = False
 
     def pool_for(self, airflow_pool: str) -> PoolSettings:
         """Return the GPU pool that serves jobs of this Airflow pool: the one of its name, else the first."""
@@ -93,15 +110,19 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
     """Return the settings whose texts ``read`` returns by option name.
 
     :param home: where the simulated nodes keep their state unless it is named.
-    :param has_driver: whether the machine has an NVIDIA driver; then ``simulated_nodes = auto`` makes none.
-    :param host: the machine's name, which the node of ``auto`` gets: schedulers on several machines share
-        one database, where the names and GPUs of nodes have to differ.
+    :param has_driver: whether the machine has an NVIDIA driver; then ``simulated_nodes = auto`` makes none,
+        unless ``telemetry = simulated`` asks for it.
+    :param host: the machine's name, which its nodes get: schedulers on several machines share one database,
+        where the names and GPUs of nodes have to differ.
     :raises InvalidSettingError: naming the option.
     """
     shared = {
         "trial_limit_s": _above_0("trial_limit", read("trial_limit")),
         "reject_after_s": _reject_after("reject_after", read("reject_after")),
     }
+    source = _source(read("telemetry"))
+    nodes_text, name = read("simulated_nodes"), _safe_name(host)
+    simulates = source is GpuSource.SIMULATED or (source is GpuSource.AUTO and not has_driver)
     return EacoSettings(
         pools=_pools(read("pools"), shared),
         hold_window=_whole("hold_window", read("hold_window")),
@@ -109,11 +130,22 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         rules=_objects("rules", read("rules")),
         planner_ttl_s=_above_0("planner_ttl", read("planner_ttl")),
         kill_grace_s=_above_0("kill_grace", read("kill_grace")),
-        simulated_nodes=_simulated_nodes(read("simulated_nodes"), has_driver, host),
+        simulated_nodes=_simulated_nodes(nodes_text, f"sim-{name}" if simulates else None),
         simulated_time_scale=_above_0("simulated_time_scale", read("simulated_time_scale")),
         simulated_state=_state_file(read("simulated_state"), home),
         simulated_truth=_objects("simulated_truth", read("simulated_truth")),
+        telemetry=source,
+        are_nodes_listed=nodes_text.strip().lower() not in {"auto", "none"},
+        host=name,
+        has_driver=has_driver,
     )
+
+
+def _source(text: str) -> GpuSource:
+    try:
+        return GpuSource(text.strip().lower())
+    except ValueError:
+        raise _error("telemetry", f"{text!r} must be one of {', '.join(GpuSource)}") from None
 
 
 def _error(option: str, problem: str) -> InvalidSettingError:
@@ -182,12 +214,13 @@ def _state_file(text: str, home: Path) -> Path:
     return path
 
 
-def _simulated_nodes(text: str, has_driver: bool, host: str) -> tuple[SimulatedNodeSettings, ...]:
+def _simulated_nodes(text: str, auto_name: str | None) -> tuple[SimulatedNodeSettings, ...]:
+    """Return the nodes; ``auto`` is one of this name, none without a name."""
     option = "simulated_nodes"
     if text.strip().lower() == "none":
         return ()
     if text.strip().lower() == "auto":
-        return () if has_driver else (SimulatedNodeSettings(_auto_name(host)),)
+        return () if auto_name is None else (SimulatedNodeSettings(auto_name),)
     nodes = tuple(_simulated_node(row) for row in _objects(option, text))
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
@@ -195,9 +228,9 @@ def _simulated_nodes(text: str, has_driver: bool, host: str) -> tuple[SimulatedN
     return nodes
 
 
-def _auto_name(host: str) -> str:
+def _safe_name(host: str) -> str:
     safe = re.sub(r"[^A-Za-z0-9.-]+", "-", host).strip("-.")
-    return f"sim-{safe[:64] or 'host'}"
+    return safe[:64] or "host"
 
 
 def _simulated_node(row: Mapping[str, Any]) -> SimulatedNodeSettings:

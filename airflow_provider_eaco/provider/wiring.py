@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_eaco.core.model.snapshot import PoolState
+from airflow_provider_eaco.core.ports import ProfileStore
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
+from airflow_provider_eaco.dispatch.process_owner import ProcessOwners
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
 from airflow_provider_eaco.engine.pool_manager import Inventory
 from airflow_provider_eaco.provider import workloads
 from airflow_provider_eaco.provider.compat import own_session
 from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.services import NodeMeter, Services
-from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
+from airflow_provider_eaco.provider.settings import EacoSettings, GpuSource, load_settings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.inventory import SqlReadings
@@ -26,6 +28,9 @@ from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.store.session import Database, DatabaseClock
+from airflow_provider_eaco.telemetry import nvml_probe
+from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
+from airflow_provider_eaco.telemetry.nvml_feed import SamplingProcess
 from airflow_provider_eaco.telemetry.simulated import (
     SimulatedCluster,
     TruthTable,
@@ -78,7 +83,7 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
     :raises InvalidSettingError: if the simulated nodes cannot be made as configured.
     """
     store = open_store()
-    meters = make_meters(settings)
+    meters = make_meters(settings, store.profiles)
     return Services(
         settings=settings,
         ledger=store.ledger,
@@ -103,11 +108,41 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
     )
 
 
-def make_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:
+def make_meters(settings: EacoSettings, profiles: ProfileStore) -> tuple[NodeMeter, ...]:
     """Return the meters over this machine's GPUs, real and simulated.
 
     :raises InvalidSettingError: if the simulated nodes cannot be made as configured.
     """
+    if not _are_gpus_real(settings):
+        return _simulated_meters(settings)
+    real = _real_meter(settings, profiles)
+    # The default node is for machines without a GPU; nodes that are listed are wanted.
+    return (real, *_simulated_meters(settings)) if settings.are_nodes_listed else (real,)
+
+
+def _are_gpus_real(settings: EacoSettings) -> bool:
+    """Tell whether NVML is to be read; under ``auto`` that is found out, and takes at most some seconds.
+
+    With a driver NVML is read even if it lists no GPU now: cards that cannot be told must not be taken for
+    simulated ones.
+    """
+    if settings.telemetry is not GpuSource.AUTO:
+        return settings.telemetry is GpuSource.NVML
+    if settings.are_nodes_listed or not nvml_probe.has_library():
+        return False
+    return settings.has_driver or nvml_probe.lists_a_gpu()
+
+
+def _real_meter(settings: EacoSettings, profiles: ProfileStore) -> NodeMeter:
+    def solo_utilisation(family: str, gpu_model: str, gpu_count: int) -> float | None:
+        solo = profiles.book().solo_of(family, gpu_model, gpu_count)
+        return None if solo is None else solo.utilisation_pct
+
+    nvml = NvmlTelemetry(settings.host, SamplingProcess(), ProcessOwners(), solo_utilisation=solo_utilisation)
+    return NodeMeter(nvml, nvml, nvml, live=nvml)
+
+
+def _simulated_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:
     if not settings.simulated_nodes:
         return ()
     cluster = SimulatedCluster(

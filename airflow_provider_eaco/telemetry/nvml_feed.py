@@ -25,13 +25,18 @@ RESTART_S = 15.0
 # This package comes last on its path, so that it is found where it is not installed, and hides nothing.
 _ROOT = str(Path(__file__).resolve().parents[2])
 _CODE = (
-    "import sys; sys.path.append(sys.argv[2]); "
-    "from airflow_provider_eaco.telemetry.nvml_process import main; main(float(sys.argv[1]))"
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from airflow_provider_eaco.telemetry.nvml_process import main; sys.exit(main(sys.argv[2:]))"
 )
 
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[MachineSample], None]
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line of :func:`.nvml_process.main` with these arguments."""
+    return [sys.executable, "-P", "-c", _CODE, _ROOT, *arguments]
 
 
 class SampleSource(Protocol):
@@ -64,7 +69,7 @@ class SamplingProcess:
         restart_s: float = RESTART_S,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._command = [sys.executable, "-P", "-c", _CODE, str(interval_s), _ROOT]
+        self._command = command("sample", str(interval_s))
         self._silence_s = silence_s
         self._restart_s = restart_s
         self._environment = dict(environment or {})

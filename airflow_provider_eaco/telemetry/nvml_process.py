@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import TextIO
 
 from airflow_provider_eaco.telemetry.nvml_reader import NvmlGoneError, NvmlReader
@@ -51,7 +52,23 @@ def _leave_with_parent() -> None:
     os._exit(0)
 
 
-def main(interval_s: float) -> None:
-    """Be the sampling process: samples go to standard output, the end of standard input ends it."""
+def count_gpus() -> int:
+    """Return how many GPUs NVML lists, 0 if it cannot be asked."""
+    try:
+        reader = NvmlReader()
+        reader.open()
+        return len(reader.sample().devices)
+    except (NvmlGoneError, ImportError):
+        return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do as asked: ``count`` prints the number of GPUs; ``sample SECONDS`` writes samples to standard output
+    until standard input ends.
+    """
+    if list(arguments) == ["count"]:
+        sys.stdout.write(f"{count_gpus()}\n")
+        return 0
+    _, interval_s = arguments
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    sys.exit(write_samples(interval_s, sys.stdout))
+    return write_samples(float(interval_s), sys.stdout)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
-from airflow_provider_eaco.core.ports import EnergyMethod, LedgerView
+from airflow_provider_eaco.core.ports import LedgerView
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
+from airflow_provider_eaco.provider.energy_text import METHOD_TEXTS
 from airflow_provider_eaco.provider.explain import Event, Explanation, Place, StandingDecision, explain
 from airflow_provider_eaco.provider.shown import UNKNOWN, shown_energy
 from airflow_provider_eaco.provider.wiring import open_store, present_pools
@@ -18,12 +19,6 @@ from airflow_provider_eaco.provider.wiring import open_store, present_pools
 if TYPE_CHECKING:
     from airflow_provider_eaco.store.energy import JobEnergy
     from airflow_provider_eaco.store.read_model import JobStory, QueueEntry
-
-_METHODS = {
-    EnergyMethod.COUNTER: "from the device's counter",
-    EnergyMethod.MODEL: "from the device model of a simulated node",
-    EnergyMethod.INTEGRATED: "estimated from samples of power",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,7 @@ def explain_story(story: JobStory, now_s: float) -> Explanation:
 
 def _energy(energy: JobEnergy) -> str:
     text = shown_energy(energy.energy_j, partial=energy.partial)
-    known = [_METHODS[method] for method in EnergyMethod if method in energy.methods and method in _METHODS]
+    known = [text for method, text in METHOD_TEXTS.items() if method in energy.methods]
     return f"{text} ({', '.join(known)})" if known and energy.energy_j is not None else text
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
+from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.provider.options import DEFAULTS, EXAMPLES, OPTIONS
 from airflow_provider_eaco.provider.settings import (
     _POOL_CHECKS,
@@ -18,6 +19,7 @@ from airflow_provider_eaco.provider.settings import (
     parse_settings,
 )
 from airflow_provider_eaco.provider.wiring import make_meters
+from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
 
 HOME = Path("/airflow")
 
@@ -83,7 +85,7 @@ def test_a_simulated_gpu_has_the_memory_of_its_model(row, memory_mib, tmp_path):
     settings = parse(
         simulated_nodes=json.dumps([{"name": "n", **row}]), simulated_state=str(tmp_path / "state.json")
     )
-    (meter,) = make_meters(settings)
+    (meter,) = make_meters(settings, MemoryProfileStore(ProfileBook()))
     (node,) = meter.telemetry.inventory()
     assert {gpu.memory_total_mib for gpu in node.gpus} == {memory_mib}
 
