@@ -34,6 +34,10 @@ COMMANDS: Mapping[str, Command] = {
         "airflow_provider_eaco.simulator.report_command",
         "make the page of one run, or one page of several runs of the same jobs",
     ),
+    "figures": Command(
+        "airflow_provider_eaco.simulator.figures",
+        "print means and ranges over seeds of runs that are there, as Markdown or CSV",
+    ),
     "convert": Command(
         "airflow_provider_eaco.simulator.convert",
         "make a trace of another project's log or of an Airflow database, or profiles of measurements",

@@ -121,6 +121,14 @@ def read_run(folder: Path) -> RunResult:
     )
 
 
+def read_summary(folder: Path) -> RunResult:
+    """Return the run with its summary alone: it has no jobs, no schedule and no nodes.
+
+    :raises TraceError: if the summary is missing or is not what it should be.
+    """
+    return RunResult(folder, _summary(folder / "summary.json"), {}, (), ())
+
+
 def _summary(path: Path) -> Mapping[str, Any]:
     document = json_of(str(path), text_of(path), "an object")
     if not isinstance(document, dict):
