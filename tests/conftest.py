@@ -19,12 +19,20 @@ os.environ["AIRFLOW_HOME"] = _HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 
+_SYSTEM = ("tests", "system")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have those with a real Airflow begin: they take longest, and no worker should end with one."""
+    items.sort(key=lambda item: tuple(item.nodeid.split("/")[:2]) != _SYSTEM)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests that share one Airflow to one worker: those below the same folder of ``tests/system``.
+    """Give all tests of a file to one worker, and all that share an Airflow: a folder below ``tests/system``.
 
-    The mark ``xdist_group`` cannot do it: pytest 9.2 keeps out of a test's id what pytest-xdist 3.8 writes
-    there for its scheduler.
+    What such tests share is then made once. The mark ``xdist_group`` cannot do it: pytest 9.2 keeps out of a
+    test's id what pytest-xdist 3.8 writes there for its scheduler.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -33,6 +41,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByAirflow(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             folders = nodeid.partition("::")[0].split("/")
-            return "/".join(folders[:3]) if folders[:2] == ["tests", "system"] else nodeid
+            return "/".join(folders[:3] if tuple(folders[:2]) == _SYSTEM else folders)
 
+    # In the order of collection, not by the number of tests, which says nothing of how long they take.
+    config.option.loadscopereorder = False
     return ByAirflow(config, log)
