@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from airflow_provider_eaco.core.energy.similarity import FloatArray, Likeness, Trait, likeness
+from airflow_provider_eaco.core.energy.similarity import Likeness, Trait, likeness
+from airflow_provider_eaco.core.energy.tiles import FloatArray, product
 from airflow_provider_eaco.core.model.profile import FamilySet
 
 # Variances of one partner's effect on the logarithm of a slowdown. Round numbers near the likeliest ones for
@@ -72,9 +73,9 @@ def covariance(left: Design, right: Design) -> FloatArray:
     partners = left.partners.sum(axis=1)[:, None] * right.partners.sum(axis=1)[None, :]
     suffers = _MEMBER_MODEL * alike.model + _MEMBER_SCALE * alike.scale + _MEMBER_FAMILY * alike.family
     found: FloatArray = partners * (_ALL_PAIRS + suffers[members])
-    found += left.partners @ _done_to_anybody(alike) @ right.partners.T
-    found += _BOTH_MODELS * alike.model[members] * (left.partners @ alike.model @ right.partners.T)
-    found += _BOTH_SCALES * alike.scale[members] * (left.partners @ alike.scale @ right.partners.T)
+    found += _between(left, _done_to_anybody(alike), right)
+    found += _BOTH_MODELS * alike.model[members] * _between(left, alike.model, right)
+    found += _BOTH_SCALES * alike.scale[members] * _between(left, alike.scale, right)
     return found
 
 
@@ -84,8 +85,13 @@ def prior_variances(design: Design) -> FloatArray:
     suffers = _MEMBER_MODEL + _MEMBER_SCALE + _MEMBER_FAMILY
     partners = _done_to_anybody(alike) + _BOTH_MODELS * alike.model + _BOTH_SCALES * alike.scale
     found: FloatArray = design.partners.sum(axis=1) ** 2 * (_ALL_PAIRS + suffers)
-    found += np.sum(design.partners @ partners * design.partners, axis=1)
+    found += np.sum(product(design.partners, partners) * design.partners, axis=1)
     return found
+
+
+def _between(left: Design, partners: FloatArray, right: Design) -> FloatArray:
+    """Return the sum over all pairs of partners, one of each row."""
+    return product(product(left.partners, partners), right.partners.T)
 
 
 def _done_to_anybody(alike: Likeness) -> FloatArray:

@@ -15,7 +15,8 @@ from airflow_provider_eaco.core.energy.effects import Design, Row
 from airflow_provider_eaco.core.energy.experience import Alone, Experience, Hardware
 from airflow_provider_eaco.core.energy.power_model import V100, joint_power_w, v100_power_w
 from airflow_provider_eaco.core.energy.regression import Regression, quantile_of_next
-from airflow_provider_eaco.core.energy.similarity import FloatArray, Trait, likeness
+from airflow_provider_eaco.core.energy.similarity import Trait, likeness
+from airflow_provider_eaco.core.energy.tiles import FloatArray, product
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope
 
 # Variances of the logarithm of power / formula: the formulas err by some 10 %, and published tables of set
@@ -81,7 +82,7 @@ class PowerFit:
 def _covariance(left: Design, right: Design) -> FloatArray:
     alike = likeness(left.traits, right.traits)
     members = _MODEL * alike.model + _SCALE * alike.scale + _FAMILY * alike.family
-    found: FloatArray = _ALL_SETS + _shares(left) @ members @ _shares(right).T
+    found: FloatArray = _ALL_SETS + product(product(_shares(left), members), _shares(right).T)
     return found
 
 

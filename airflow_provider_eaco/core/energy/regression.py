@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from airflow_provider_eaco.core.energy.similarity import FloatArray
+from airflow_provider_eaco.core.energy.tiles import FloatArray, Tiled, inverse, inverses, product
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +30,16 @@ class Regression:
     """
 
     def __init__(self, covariance: FloatArray, noise: float, values: FloatArray) -> None:
-        self.noise = noise
-        inverse = np.linalg.inv(covariance + noise * np.eye(len(values)))
-        self._precision: FloatArray = (inverse + inverse.T) / 2
-        self._weights: FloatArray = self._precision @ values
+        self._precision = inverse(covariance + noise * np.eye(len(values)))
+        self._tiled = Tiled(self._precision)
+        self._weights: FloatArray = self._tiled.times(values[None])[0]
 
     def explained(self, cross: FloatArray) -> FloatArray:
         """Return ``cross`` weighed by what was measured.
 
         Its product with a second cross-covariance is what the two have in common through measurements.
         """
-        return cross @ self._precision
+        return self._tiled.times(cross)
 
     def posterior(self, prior: FloatArray, cross: FloatArray) -> Posterior:
         """Return what is known of other points.
@@ -47,19 +47,26 @@ class Regression:
         :param prior: their prior covariance.
         :param cross: their prior covariance (rows) with the measured points (columns).
         """
-        return Posterior(cross @ self._weights, prior - self.explained(cross) @ cross.T)
+        mean = product(cross, self._weights[:, None])[:, 0]
+        return Posterior(mean, prior - product(self.explained(cross), cross.T))
 
     def left_out(self, groups: Sequence[Sequence[int]]) -> list[float]:
         """Return the errors of predicting each group of points from all others, in standard deviations.
 
-        Above 0 where the measured value is the larger one. The closed form of fitting once a group.
+        Above 0 where the measured value is the larger one; by the size of the groups, not in their order. The
+        closed form of fitting once a group.
         """
-        errors: list[float] = []
+        by_size: dict[int, list[Sequence[int]]] = defaultdict(list)
         for group in groups:
-            chosen = np.array(group, dtype=np.int64)
-            covariance = np.linalg.inv(self._precision[np.ix_(chosen, chosen)])
-            missed = covariance @ self._weights[chosen]
-            errors.extend((missed / np.sqrt(np.diag(covariance))).tolist())
+            by_size[len(group)].append(group)
+        errors: list[float] = []
+        for size in sorted(by_size):
+            chosen = np.array(by_size[size], dtype=np.int64)
+            blocks = self._precision[chosen[:, :, None], chosen[:, None, :]]
+            covariance = inverses(blocks)
+            missed = np.sum(covariance * self._weights[chosen][:, None, :], axis=2)
+            spread = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+            errors.extend((missed / spread).ravel().tolist())
         return errors
 
 

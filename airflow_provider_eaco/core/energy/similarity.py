@@ -16,9 +16,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from airflow_provider_eaco.core.energy.tiles import FloatArray
 
 _DIGEST = re.compile(r"-[0-9a-f]{8}$")
 _BATCH = re.compile(

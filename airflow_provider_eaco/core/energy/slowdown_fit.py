@@ -20,7 +20,8 @@ from airflow_provider_eaco.core.energy.effects import NOISE, Design, Row, covari
 from airflow_provider_eaco.core.energy.experience import Alone, Experience, rule_log_slowdown
 from airflow_provider_eaco.core.energy.prediction import Lesson
 from airflow_provider_eaco.core.energy.regression import Regression, normal_quantile, quantile_of_next
-from airflow_provider_eaco.core.energy.similarity import FloatArray, Trait
+from airflow_provider_eaco.core.energy.similarity import Trait
+from airflow_provider_eaco.core.energy.tiles import FloatArray, product
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
 
 # Pairs grow with the square of the families: a lesson among more looks at the set's own families alone.
@@ -104,8 +105,8 @@ class SlowdownFit:
         trial = Design.of(rows_of(families), _traits(alone))
         cross = covariance(trial, self._design)
         weighed = self._regression.explained(cross)
-        noisy = covariance(trial, trial) - weighed @ cross.T + NOISE * np.eye(len(cross))
-        common = covariance(unknown.design, trial) - unknown.cross @ weighed.T
+        noisy = covariance(trial, trial) - product(weighed, cross.T) + NOISE * np.eye(len(cross))
+        common = covariance(unknown.design, trial) - product(unknown.cross, weighed.T)
         taught = np.sum(common * np.linalg.solve(noisy, common.T).T, axis=1)
         after = np.sqrt(np.maximum(0.0, unknown.spread**2 - taught))
         return Lesson(members, float(np.mean(unknown.spread)), float(np.mean(after)))
