@@ -62,7 +62,11 @@ class NvmlGoneError(EacoError):
 
 @dataclass(slots=True)
 class _Device:
-    """What stays the same of a device from one scan to the next."""
+    """What stays the same of a device from one scan to the next.
+
+    Why a value is not known: ``lasting`` ones are not asked for again before the next scan, ``scanned`` ones
+    are asked for by scans alone, ``unknown`` ones failed in this look.
+    """
 
     uuid: str
     index: int
@@ -75,6 +79,7 @@ class _Device:
     partitions: list[tuple[Any, Partition]] = field(default_factory=list)
     sm_seen_us: int = 0
     lasting: dict[str, str] = field(default_factory=dict)
+    scanned: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     xids: list[int] = field(default_factory=list)
 
@@ -149,6 +154,8 @@ class NvmlReader:
             if device.uuid not in found:
                 device.is_lost = True
         self._listen()
+        for device in self._devices.values():
+            device.scanned = dict(device.unknown)
 
     def _found(self, index: int) -> _Device | None:
         """Return the device at NVML's ``index`` with a handle that is good now; ``None`` if it is lost."""
@@ -161,6 +168,7 @@ class NvmlReader:
         device = _Device(uuid, index, handle, "", "") if known is None else known
         device.index, device.handle, device.is_lost = index, handle, False
         device.lasting.clear()
+        device.unknown.clear()
         device.name = self._ask(device, "name", "nvmlDeviceGetName") or device.name
         pci = self._ask(device, "pci", "nvmlDeviceGetPciInfo")
         if pci is not None:
@@ -225,7 +233,7 @@ class NvmlReader:
             is_divided=device.is_divided,
             partitions=partitions,
             xids=xids,
-            unknown={**device.lasting, **device.unknown},
+            unknown={**device.lasting, **device.scanned, **device.unknown},
         )
 
     def _partition(self, device: _Device, handle: Any, partition: Partition) -> Partition:
@@ -267,9 +275,12 @@ class NvmlReader:
         samples = self._ask(
             device, "sm_time", "nvmlDeviceGetProcessUtilization", device.handle, device.sm_seen_us
         )
-        if samples is None:
+        if samples is None and device.unknown.get("sm_time") == _NONE:
             # No sample since then: nobody worked. NVML says so by an error, pynvml also by one of "success".
-            return {} if device.unknown.pop("sm_time", None) == _NONE else None
+            del device.unknown["sm_time"]
+            return {}
+        if samples is None:
+            return None
         samples = [one for one in samples if one.timeStamp > device.sm_seen_us]
         instants = {one.timeStamp for one in samples}
         device.sm_seen_us = max([device.sm_seen_us, *instants])

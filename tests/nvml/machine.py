@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -127,9 +127,9 @@ class FakeMachine:
     def _lines(self) -> Iterable[str]:
         yield f"init {self.init_code}"
         for index, values in self.gpus.items():
-            yield from (f"gpu {index} {name} {_shown(value)}" for name, value in values.items())
+            yield from (f"gpu {index} {line}" for line in _named(values))
         for (index, number), values in self.partitions.items():
-            yield from (f"mig {index} {number} {name} {_shown(value)}" for name, value in values.items())
+            yield from (f"mig {index} {number} {line}" for line in _named(values))
         for process in self.processes:
             index, kind, pid, used, sm, partition = (*process, None, None)[:6]
             yield f"process {index} {kind} {pid} {_shown(used)} {_shown(sm)} {_shown(partition)}"
@@ -157,6 +157,10 @@ def fake_machine(folder: Path, monkeypatch: pytest.MonkeyPatch, gpus: int = 2) -
     for name, value in machine.environment().items():
         monkeypatch.setenv(name, value)
     return machine
+
+
+def _named(values: Mapping[str, Any]) -> Iterable[str]:
+    return (f"{name} {value}" for name, value in values.items() if value is not None)
 
 
 def _shown(value: Any) -> str:

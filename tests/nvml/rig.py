@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_eaco.core.energy.accounting import EnergyPart
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.ports import Occupant
 from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
 from airflow_provider_eaco.telemetry.nvml_feed import Deliver
 from airflow_provider_eaco.telemetry.nvml_reader import NvmlGoneError, NvmlReader
 from airflow_provider_eaco.telemetry.nvml_sample import MachineSample
 from tests.contract.parts import ManualClock
-from tests.nvml.machine import load_library
+from tests.nvml.machine import FakeMachine, load_library
 
 Run = tuple[str, int]
 
@@ -73,3 +77,49 @@ def direct_meter(
         monotonic=clock.now_s,
         **options,
     )
+
+
+class KeptParts:
+    """An energy log that keeps what it is given, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.parts: list[EnergyPart] = []
+        self.fails = False
+
+    def add(self, part: EnergyPart) -> None:
+        if self.fails:
+            raise RuntimeError("away")
+        self.parts.append(part)
+
+    def joules(self, job_id: str) -> float:
+        """Return what was stored for the job."""
+        return math.fsum(part.energy_j or 0.0 for part in self.parts if part.job_id == job_id)
+
+
+def holder(job_id: str, token: int, *uuids: str, granted_s: float | None = None) -> Occupant:
+    """Return a job on GPUs of n1, its family named like it."""
+    return Occupant(job_id, token, job_id, Placement("n1", uuids), None, granted_s)
+
+
+def uuid_of(machine: FakeMachine, index: int) -> str:
+    """Return the UUID of the machine's GPU."""
+    return str(machine.gpus[index]["uuid"])
+
+
+class Day:
+    """Lets seconds pass on the machine: draws power, counts joules, and looks once a second."""
+
+    def __init__(self, machine: FakeMachine, clock: ManualClock, meter: NvmlTelemetry) -> None:
+        self.machine, self.clock, self.meter = machine, clock, meter
+
+    def pass_s(self, seconds: int, step_s: float = 1.0, **power_w: float) -> None:
+        """Let time pass while each GPU (``gpu0``, ...) draws so much."""
+        for _ in range(round(seconds / step_s)):
+            self.clock.advance(step_s)
+            for name, watts in power_w.items():
+                values = self.machine.gpus[int(name.removeprefix("gpu"))]
+                values["power_mw"] = round(watts * 1000)
+                if values.get("energy_mj") is not None:
+                    values["energy_mj"] += round(watts * step_s * 1000)
+            self.machine.write()
+            self.meter.read()

@@ -1,0 +1,201 @@
+"""Real GPUs as a meter, on virtual time: who is there, how they are, and who uses them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
+from airflow_provider_eaco.telemetry.nvml import STALE_S, NvmlTelemetry
+from tests.contract.parts import ManualClock
+from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
+from tests.nvml.rig import Day, ListedProcesses, direct_meter, holder, uuid_of
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    return fake_machine(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def processes() -> ListedProcesses:
+    return ListedProcesses()
+
+
+@pytest.fixture
+def meter(machine: FakeMachine, clock: ManualClock, processes: ListedProcesses) -> NvmlTelemetry:
+    meter = direct_meter(clock, processes)
+    meter.inventory()
+    return meter
+
+
+def health_of(meter: NvmlTelemetry) -> list[GpuHealth]:
+    return [gpu.health for node in meter.inventory() for gpu in node.gpus]
+
+
+@pytest.fixture
+def day(machine: FakeMachine, clock: ManualClock, meter: NvmlTelemetry) -> Day:
+    return Day(machine, clock, meter)
+
+
+def test_c42_gpus_are_named_by_uuid_and_model(machine: FakeMachine, meter: NvmlTelemetry) -> None:
+    """A node has its GPUs in PCI order, under UUIDs, with the model's word and the driver's reserve."""
+    (node,) = meter.inventory()
+    assert (node.name, node.time_scale) == ("n1", 1.0)
+    assert node.host_memory_mib is not None
+    assert [(gpu.uuid, gpu.index, gpu.model) for gpu in node.gpus] == [
+        (uuid_of(machine, 0), 0, "V100"),
+        (uuid_of(machine, 1), 1, "V100"),
+    ]
+    assert node.gpus[0].memory_usable_mib == 16 * 1024 - 300
+
+
+@pytest.mark.parametrize(
+    ("board", "model"),
+    [("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA L40S", "L40S"), ("Tesla V100-PCIE-16GB", "V100-PCIE-16GB")],
+)
+def test_a_board_without_a_word_of_ours_keeps_its_own(
+    board: str, model: str, machine: FakeMachine, clock: ManualClock
+) -> None:
+    """No board is taken for another one."""
+    machine.set(0, name=board)
+    assert direct_meter(clock).inventory()[0].gpus[0].model == model
+
+
+def test_c50_a_lost_gpu_is_drained_and_returns_without_a_restart(
+    machine: FakeMachine, day: Day, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays in the inventory, unhealthy, its neighbour goes on; it is healthy once it answers again."""
+    machine.set(0, lost=1)
+    day.pass_s(2)
+    assert health_of(day.meter) == [GpuHealth.UNHEALTHY, GpuHealth.HEALTHY]
+    assert day.meter.read()[0] == GpuReading(uuid_of(machine, 0), day.clock.now_s())
+    machine.set(0, lost=None)
+    day.pass_s(30)
+    assert health_of(day.meter) == [GpuHealth.HEALTHY, GpuHealth.HEALTHY]
+    assert sum("takes no new work" in record.message for record in caplog.records) == 2
+
+
+def test_c50_an_xid_is_blamed_on_whom_it_concerns(
+    machine: FakeMachine, day: Day, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Xid 94 names the task and drains nothing; Xid 48 drains the GPU and names who is there."""
+    day.meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    machine.xids = [(0, 94)]
+    day.pass_s(1)
+    assert health_of(day.meter)[0] is GpuHealth.HEALTHY
+    machine.xids.append((0, 48))
+    day.pass_s(1)
+    assert health_of(day.meter)[0] is GpuHealth.UNHEALTHY
+    told = [record.getMessage() for record in caplog.records if "Xid" in record.getMessage()]
+    assert "Xid 94, the program's: gpu=" in told[0]
+    assert "held_by=j1" in told[0]
+    assert "Xid 48, the hardware's" in told[1]
+
+
+def test_c49_nvml_that_is_gone_leaves_gpus_unknown_until_it_is_back(
+    machine: FakeMachine, day: Day, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A replaced driver: the GPUs stay listed with unknown health and nothing known, each cause told once;
+    later all is as before, and the energy in between is counted by the counter.
+    """
+    day.meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    day.pass_s(2, gpu0=200)
+    machine.errors = {"nvmlDeviceGetPowerUsage": 18, "nvmlInitWithFlags": 18}
+    day.pass_s(5, gpu0=200)
+    assert health_of(day.meter) == [GpuHealth.UNKNOWN] * 2
+    assert [reading.power_w for reading in day.meter.read()] == [None, None]
+    machine.errors = {}
+    day.pass_s(2, gpu0=200)
+    assert health_of(day.meter) == [GpuHealth.HEALTHY] * 2
+    energy = day.meter.run_energy("j1", 1)
+    assert energy is not None
+    assert (energy.energy_j, energy.partial) == (pytest.approx(200 * 8), False)
+    told = [record.message for record in caplog.records if "cannot be read" in record.message]
+    assert len(told) == len(set(told)) == 2
+
+
+def test_a_sample_that_is_too_old_says_nothing(meter: NvmlTelemetry, clock: ManualClock) -> None:
+    """A sampler that hangs leaves unknown values behind, not old ones."""
+    meter._source.refresh = lambda: None  # type: ignore[method-assign]
+    clock.advance(STALE_S)
+    assert meter.read()[0].power_w == 42.0
+    clock.advance(0.1)
+    assert meter.read()[0] == GpuReading(meter.read()[0].uuid, clock.now_s())
+    assert health_of(meter) == [GpuHealth.UNKNOWN] * 2
+
+
+def test_before_the_first_sample_there_is_no_node(machine: FakeMachine, clock: ManualClock) -> None:
+    """A machine whose NVML never worked offers nothing; it is there as soon as NVML works."""
+    machine.init_code = 9
+    machine.write()
+    meter = direct_meter(clock, first_wait_s=0.0)
+    assert (meter.inventory(), meter.read()) == ([], [])
+    machine.init_code = 0
+    machine.write()
+    assert len(meter.read()) == 2
+
+
+def test_c45_c47_what_a_card_does_not_tell_stays_unknown(
+    machine: FakeMachine, day: Day, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No utilisation is not idle, no memory size is not 0; each is told once per card (C46)."""
+    caplog.set_level(logging.INFO)
+    machine.set(0, gpu_pct=None, total=None, power_mw=None)
+    day.pass_s(40)
+    reading = day.meter.read()[0]
+    assert (reading.utilisation_pct, reading.memory_used_mib, reading.power_w) == (None, None, None)
+    assert health_of(day.meter)[0] is GpuHealth.HEALTHY
+    assert sum("Not known of a GPU" in record.message for record in caplog.records) == 1
+    assert direct_meter(day.clock).inventory()[0].gpus[0].memory_total_mib is None
+
+
+# -- who uses them
+
+
+def test_strangers_are_seen_before_a_grant(machine: FakeMachine, day: Day) -> None:
+    """Foreign processes and memory of a GPU that we do not hold are in its reading, and go with them."""
+    machine.processes = [(0, "c", 77, 9 * GIB, 80)]
+    machine.set(0, used=9 * GIB + 3 * MIB)
+    day.pass_s(1)
+    first, second = day.meter.read()
+    assert (first.foreign_memory_mib, first.foreign_processes) == (9 * 1024 + 3, 1)
+    assert (second.foreign_memory_mib, second.foreign_processes) == (0, 0)
+    machine.processes = []
+    machine.set(0, used=3 * MIB)
+    day.pass_s(1)
+    assert day.meter.read()[0].foreign_memory_mib == 0
+
+
+def test_a_stranger_beside_a_task_is_told_once(
+    machine: FakeMachine, processes: ListedProcesses, day: Day, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who comes later is seen, named once, and the task does not pay for its work."""
+    day.pass_s(20, gpu0=50)
+    day.meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    processes.owners[10] = ("j1", 1)
+    machine.processes = [(0, "c", 10, GIB, 25)]
+    day.pass_s(3, gpu0=50)
+    machine.processes.append((0, "c", 77, GIB, 75))
+    day.pass_s(10, gpu0=200)
+    energy = day.meter.run_energy("j1", 1)
+    assert energy is not None
+    # Of the last ten seconds the idle draw and a quarter of what is above it.
+    assert energy.energy_j == pytest.approx(2 * 50 + 10 * (50 + 150 / 4))
+    assert day.meter.device_energy()[uuid_of(machine, 0)].strangers_j == pytest.approx(10 * 150 * 3 / 4)
+    assert sum("Somebody else computes" in record.message for record in caplog.records) == 1
+
+
+def test_c43_a_task_on_a_gpu_that_it_was_not_granted_is_named(
+    machine: FakeMachine, processes: ListedProcesses, day: Day, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other GPU is not free for others while it is used, and the log names the task."""
+    day.meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    processes.owners[10] = ("j1", 1)
+    machine.processes = [(1, "c", 10, GIB, 25)]
+    day.pass_s(3)
+    assert day.meter.read()[1].foreign_processes == 1
+    told = [record.getMessage() for record in caplog.records if "was not granted" in record.message]
+    assert told == [f"A task uses a GPU that it was not granted: gpu={uuid_of(machine, 1)} job_id=j1"]
