@@ -25,7 +25,7 @@ from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.session import Database
-from tests.simulation.tape import Day, Event, NotedLog
+from tests.simulation.tape import Day, Event, NotedLog, noted
 
 
 class LiveDay:
@@ -54,10 +54,11 @@ class LiveDay:
 
     def live(self, events: Sequence[Event]) -> Day:
         """Live the whole day; return it."""
-        for event in _as_airflow_does(events):
-            self.clock.move_to(event.at_s)
-            step: Any = getattr(self, f"_{event.what}")
-            step(*event.given)
+        with noted(self.day):
+            for event in _as_airflow_does(events):
+                self.clock.move_to(event.at_s)
+                step: Any = getattr(self, f"_{event.what}")
+                step(*event.given)
         return self.day
 
     def _nodes(self, nodes: Sequence[Node]) -> None:

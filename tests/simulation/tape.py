@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.ports import DecisionLog, PastLease
+from airflow_provider_eaco.engine import admission_loop
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
 from airflow_provider_eaco.simulator import runner
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
@@ -33,11 +37,25 @@ class Event:
 class Day:
     """A day as its engine lived it.
 
-    ``plans`` hold every decision about every job and the order of the queue, ``reports`` what each cycle did.
+    ``seen`` is what each decision could see, ``plans`` hold every decision about every job and the order of
+    the queue, ``reports`` what each cycle did.
     """
 
+    seen: list[ClusterSnapshot] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     reports: list[CycleReport] = field(default_factory=list)
+
+
+@contextmanager
+def noted(day: Day) -> Iterator[None]:
+    """Note every snapshot that is planned from meanwhile."""
+
+    def plan(policy: Any, ordering: Any, snapshot: ClusterSnapshot, rules: Any) -> Plan:
+        day.seen.append(snapshot)
+        return run_cycle(policy, ordering, snapshot, rules)
+
+    with patch.object(admission_loop, "run_cycle", plan):
+        yield
 
 
 class NotedLog:
@@ -79,6 +97,7 @@ def record(scenario: Scenario) -> Tape:
     """Return the tape of the scenario's day in the simulator."""
     tape = Tape()
     with (
+        noted(tape.day),
         patch.object(runner, "MemoryLedger", partial(_TapedLedger, tape)),
         patch.object(runner, "AdmissionLoop", partial(_TapedLoop, tape)),
         patch.object(runner, "ingest", partial(_ingest, tape, runner.ingest)),

@@ -14,6 +14,7 @@ from sqlalchemy.pool import StaticPool
 
 from airflow_provider_eaco.core.model.decision import Verdict
 from airflow_provider_eaco.core.model.node_power import NodePower
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.ports import PastLease
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.clock import VirtualClock
@@ -79,12 +80,15 @@ def taped(folder: Path, count: int, choices: Choices) -> Tape:
 
 
 def assert_lived_alike(tape: Tape, engine: Engine) -> None:
-    """Live the tape over SQL; plans, deeds, decision log, story of every job, beliefs and past are equal."""
+    """Live the tape over SQL; what is seen, decided, done, written down, learnt and kept is equal."""
     clock = VirtualClock()
     live = LiveDay(database_on(engine, clock), clock, tape.beliefs)
     day = live.live(tape.events)
-    for number, (expected, found) in enumerate(zip(tape.day.plans, day.plans, strict=True)):
-        assert found == expected, f"plan {number}, at {expected.now_s} s"
+    for seen, live_seen, plan, live_plan in zip(
+        tape.day.seen, day.seen, tape.day.plans, day.plans, strict=True
+    ):
+        assert _state(live_seen) == _state(seen), f"seen at {seen.now_s} s"
+        assert live_plan == plan, f"planned at {plan.now_s} s"
     assert day.reports == tape.day.reports
     with live.database.reading() as connection:
         decided, happened = decisions_of(connection), events_of(connection)
@@ -105,6 +109,12 @@ def assert_lived_alike(tape: Tape, engine: Engine) -> None:
     assert _by_token(past) == _by_token(tape.past)
     view = live.ledger.view()
     assert (view.jobs, view.leases) == ((), ())
+
+
+def _state(seen: ClusterSnapshot) -> tuple[Any, ...]:
+    """What a decision can see, but for the book's revision and the order in which jobs are stored."""
+    waiting = sorted(seen.waiting, key=lambda job: job.job_id)
+    return seen.now_s, seen.pool, seen.nodes, waiting, seen.profiles.solo, seen.profiles.coallocation
 
 
 def _stored(row: StoredDecision) -> tuple[Any, ...]:
