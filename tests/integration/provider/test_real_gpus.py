@@ -1,0 +1,209 @@
+"""Heartbeat, engine, SQL store and the NVML meter together, on a machine whose NVML answers from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_eaco.core.model.job import GpuRequest, Share
+from airflow_provider_eaco.core.model.profile import PowerScope, ProfileBook
+from airflow_provider_eaco.core.ports import EnergyMethod, LaunchOrder
+from airflow_provider_eaco.provider.services import NodeMeter
+from airflow_provider_eaco.store import schema
+from airflow_provider_eaco.store.decisions import SqlDecisionLog, decisions_of, events_of
+from airflow_provider_eaco.store.energy import SqlEnergyLog, energy_of
+from airflow_provider_eaco.store.ledger import SqlLedger
+from airflow_provider_eaco.store.planner import SqlPlannerLock
+from airflow_provider_eaco.store.profiles import SqlProfileStore
+from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
+from tests.contract.parts import ManualClock
+from tests.databases import database_on, sqlite_engine
+from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
+from tests.nvml.rig import ListedProcesses, direct_meter, uuid_of
+from tests.unit.provider.executor.lane_rig import START_S, LaneRig, Parts
+
+
+class GpuBox:
+    """A machine with two V100, and the executor's GPU lane on it, on one clock."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = ManualClock(START_S)
+        self.machine: FakeMachine = fake_machine(folder, monkeypatch)
+        self.processes = ListedProcesses()
+        self.engine = sqlite_engine(folder / "store.db")
+        schema.metadata.create_all(self.engine)
+        self.database = database_on(self.engine, self.clock)
+        self.meter: NvmlTelemetry = direct_meter(self.clock, self.processes)
+        parts = Parts(
+            ledger=SqlLedger(self.database),
+            profiles=SqlProfileStore(self.database, ProfileBook()),
+            decisions=SqlDecisionLog(self.database),
+            planner=SqlPlannerLock(self.database),
+            energy=SqlEnergyLog(self.database),
+            meter=NodeMeter(self.meter, self.meter, self.meter, live=self.meter),
+        )
+        self.rig = LaneRig(monkeypatch, policy="eaco", parts=parts)
+        self.rig.lane._monotonic = self.clock.now_s
+        self.uuids = [uuid_of(self.machine, 0), uuid_of(self.machine, 1)]
+
+    def queue(self, job_id: str, gpus: int = 2) -> None:
+        request = GpuRequest(gpus, f"family-{job_id}", gpu_memory_mib=4096, share=Share.NEVER)
+        self.rig.queue(job_id, f"task-{job_id}", request=request)
+
+    def beat(self, seconds: int = 6, watts: float = 42.0) -> None:
+        """Let time pass while each GPU draws so much, then run one heartbeat."""
+        for _ in range(seconds):
+            self.clock.advance(1)
+            for values in self.machine.gpus.values():
+                values["power_mw"] = round(watts * 1000)
+                values["energy_mj"] += round(watts * 1000)
+            self.machine.write()
+            self.meter.read()
+        self.rig.beat()
+
+    def order(self, job_id: str) -> LaunchOrder | None:
+        return next((order for order in self.rig.dispatcher.orders if order.job_id == job_id), None)
+
+    def reasons(self) -> set[str]:
+        """Return the reasons that stand."""
+        with self.database.reading() as connection:
+            standing = decisions_of(connection, schema.decision.c.ended_at.is_(None))
+        return {each.decision.reason.code for each in standing if each.decision.reason is not None}
+
+    def events(self, job_id: str) -> dict[str, str]:
+        with self.database.reading() as connection:
+            found = events_of(connection, schema.event.c.job_id == job_id)
+        return {event.event: event.text for event in found}
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuBox]:
+    box = GpuBox(tmp_path, monkeypatch)
+    yield box
+    box.engine.dispose()
+
+
+def test_c42_a_task_gets_real_gpus_by_uuid_and_ends_with_a_record(box: GpuBox) -> None:
+    """Admitted on the node that NVML shows, started with its UUIDs in PCI order, metered while it runs, and
+    stored at its end: joules from the counters, and a profile of what it drew and needed.
+    """
+    box.queue("j1")
+    box.beat()
+    order = box.order("j1")
+    assert order is not None
+    assert order.environment["CUDA_VISIBLE_DEVICES"] == ",".join(box.uuids)
+    assert order.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "EACO_SIMULATED_STATE" not in order.environment
+    box.processes.owners.update({10: ("j1", order.token), 11: ("j1", order.token)})
+    box.machine.processes = [(0, "c", 10, 3 * GIB, 50), (1, "c", 11, 2 * GIB, 50)]
+    for index in (0, 1):
+        box.machine.set(index, gpu_pct=50, memory_pct=30, used=3 * GIB)
+    for _ in range(10):
+        box.beat(10, watts=200)
+    with box.database.reading() as connection:
+        interim = energy_of(connection)["j1"]
+    box.rig.become("j1", "success")
+    box.rig.dispatcher.end("j1")
+    box.machine.processes = []
+    box.beat(1, watts=200)
+    with box.database.reading() as connection:
+        stored = energy_of(connection)["j1"]
+    # The second in which it was granted its GPUs is nobody's.
+    assert stored.energy_j == pytest.approx(2 * 200 * 100)
+    assert set(stored.per_gpu_j) == set(box.uuids)
+    assert (stored.methods, stored.partial) == ({EnergyMethod.COUNTER}, False)
+    assert interim.energy_j is not None
+    assert 0 < interim.energy_j < 2 * 200 * 100
+    assert box.events("j1")["energy"].startswith("40000 J in 1 min 40 s; 400 W on average, 400 W at most")
+    learned = box.rig.services.profiles.book().solo_of("family-j1", "V100", 2)
+    assert learned is not None
+    assert (learned.power_w, learned.scope) == (pytest.approx(400), PowerScope.BOARD)
+    assert (learned.utilisation_pct, learned.memory_peak_mib) == (50, 3 * 1024)
+    assert box.rig.ledger.view().leases == ()
+
+
+@pytest.mark.parametrize("what", ["process", "memory"])
+def test_strangers_keep_a_gpu_until_they_leave(what: str, box: GpuBox) -> None:
+    """A job that needs the GPU waits with ``foreign_use``, one that fits beside it runs, and who waited
+    starts once the stranger is gone.
+    """
+    if what == "process":
+        box.machine.processes = [(0, "c", 77, 300 * MIB, 10)]
+    box.machine.set(0, used=300 * MIB if what == "process" else 9 * GIB)
+    box.queue("wide")
+    box.queue("narrow", gpus=1)
+    box.beat()
+    assert "foreign_use" in box.reasons()
+    assert box.order("wide") is None
+    narrow = box.order("narrow")
+    assert narrow is not None
+    assert narrow.environment["CUDA_VISIBLE_DEVICES"] == box.uuids[1]
+    box.rig.become("narrow", "success")
+    box.rig.dispatcher.end("narrow")
+    box.machine.processes = []
+    box.machine.set(0, used=3 * MIB)
+    box.beat()
+    assert box.order("wide") is not None
+
+
+def test_c50_a_lost_gpu_is_drained_and_returns(box: GpuBox) -> None:
+    """Who needs it waits with ``gpu_unhealthy``; once it answers again the task starts, without a restart."""
+    box.beat()
+    box.machine.set(0, lost=1)
+    box.queue("j1")
+    box.beat()
+    assert box.reasons() == {"gpu_unhealthy"}
+    box.machine.set(0, lost=None)
+    box.beat(40)
+    assert box.order("j1") is not None
+
+
+def test_c49_nvml_that_is_gone_holds_tasks_and_touches_none(box: GpuBox) -> None:
+    """What runs goes on, nothing new starts, and all is as before once NVML answers."""
+    box.queue("j1", gpus=1)
+    box.beat()
+    box.machine.errors = {"nvmlDeviceGetPowerUsage": 18, "nvmlInitWithFlags": 18}
+    box.queue("j2", gpus=1)
+    box.beat()
+    assert box.rig.phase("j1") == "running"
+    assert box.rig.dispatcher.killed == []
+    assert (box.reasons(), box.order("j2")) == ({"gpu_unhealthy"}, None)
+    box.machine.errors = {}
+    box.beat(12)
+    assert box.order("j2") is not None
+
+
+def test_c51_a_gpu_that_is_gone_before_the_start_is_given_back(box: GpuBox) -> None:
+    """A granted task whose GPU was lost in between is not started; it waits again and starts later."""
+    box.queue("j1")
+    box.rig.dispatcher.is_ready = False
+    box.beat()
+    assert box.rig.phase("j1") == "leased"
+    box.machine.set(1, lost=1)
+    box.rig.dispatcher.is_ready = True
+    box.beat()
+    assert box.order("j1") is None
+    assert box.rig.phase("j1") == "waiting"
+    box.machine.set(1, lost=None)
+    box.beat(40)
+    assert box.rig.phase("j1") == "running"
+
+
+def test_a_mig_partition_takes_one_job(box: GpuBox) -> None:
+    """Partitions are granted like GPUs and never shared; a job of two GPUs is told that there are none."""
+    part = {"name": "NVIDIA A100 MIG 3g.20gb", "total": 20 * GIB, "used": MIB, "reserved": 0, "slices": 3}
+    for index in (0, 1):
+        box.machine.gpus[index].update(mig=1)
+        box.machine.partitions[index, 0] = {"uuid": f"MIG-{index}", **part}
+    box.machine.write()
+    for number in (1, 2, 3):
+        request = GpuRequest(1, "light", gpu_memory_mib=1024, share=Share.ALWAYS)
+        box.rig.queue(f"j{number}", f"task-{number}", request=request)
+    box.queue("wide")
+    box.beat()
+    visible = {order.job_id: order.environment["CUDA_VISIBLE_DEVICES"] for order in box.rig.dispatcher.orders}
+    assert visible == {"j1": "MIG-0", "j2": "MIG-1"}
+    assert box.rig.phase("j3") == "waiting"
+    assert [task for task, _ in box.rig.host.failed] == ["task-wide"]

@@ -1,0 +1,91 @@
+"""Which GPUs a machine offers: real ones, simulated ones, or what is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.provider.options import DEFAULTS
+from airflow_provider_eaco.provider.settings import EacoSettings, GpuSource, parse_settings
+from airflow_provider_eaco.provider.wiring import make_meters
+from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
+from airflow_provider_eaco.telemetry import nvml_probe
+from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
+from tests.nvml.machine import fake_machine
+
+LISTED = json.dumps([{"name": "sim-1", "gpus": 1}])
+
+
+def parse(folder: Path, *, has_driver: bool = False, **texts: str) -> EacoSettings:
+    values = {**DEFAULTS, "simulated_state": str(folder / "state.json"), **texts}
+    return parse_settings(values.__getitem__, home=folder, has_driver=has_driver, host="gpu box")
+
+
+@pytest.mark.parametrize(
+    ("texts", "machine", "kinds"),
+    [
+        ({}, "plain", ["simulated"]),
+        ({}, "library without a GPU", ["simulated"]),
+        ({}, "GPUs", ["real"]),
+        # Cards that cannot be told now must not be taken for simulated ones.
+        ({}, "driver", ["real"]),
+        ({}, "driver without library", []),
+        ({"simulated_nodes": LISTED}, "GPUs", ["simulated"]),
+        ({"simulated_nodes": "none"}, "GPUs", ["real"]),
+        ({"simulated_nodes": "none"}, "plain", []),
+        ({"telemetry": "simulated"}, "driver", ["simulated"]),
+        ({"telemetry": "nvml"}, "plain", ["real"]),
+        ({"telemetry": " NVML ", "simulated_nodes": LISTED}, "GPUs", ["real", "simulated"]),
+    ],
+)
+def test_the_machine_s_gpus_are_what_is_configured_or_found(
+    texts: dict[str, str], machine: str, kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``auto`` takes real GPUs where there are some, unless simulated nodes are listed; the other two are
+    taken at their word.
+    """
+    with_library = {"library without a GPU", "GPUs", "driver"}
+    monkeypatch.setattr(nvml_probe, "has_library", lambda: machine in with_library)
+    monkeypatch.setattr(nvml_probe, "lists_a_gpu", lambda: machine == "GPUs")
+    monkeypatch.setattr("airflow_provider_eaco.provider.wiring.SamplingProcess", SilentSource)
+    settings = parse(tmp_path, has_driver=machine.startswith("driver"), **texts)
+    meters = make_meters(settings, MemoryProfileStore(ProfileBook()))
+    assert ["real" if meter.live is not None else "simulated" for meter in meters] == kinds
+
+
+class SilentSource:
+    """A sampler that never says anything."""
+
+    def start(self, deliver: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
+    """The error names the option, the value and what is allowed."""
+    with pytest.raises(
+        InvalidSettingError, match=r"\[eaco\] telemetry: 'dcgm' must be one of auto, nvml, sim"
+    ):
+        parse(tmp_path, telemetry="dcgm")
+    assert parse(tmp_path).telemetry is GpuSource.AUTO
+
+
+def test_real_gpus_are_metered_by_a_process_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What wiring makes for a machine with GPUs lists them, under the machine's name, and stops when told."""
+    fake_machine(tmp_path, monkeypatch)
+    (meter,) = make_meters(parse(tmp_path, telemetry="nvml"), MemoryProfileStore(ProfileBook()))
+    assert isinstance(meter.telemetry, NvmlTelemetry)
+    meter.telemetry._first_wait_s = 30.0
+    (node,) = meter.telemetry.inventory()
+    assert (node.name, [gpu.model for gpu in node.gpus]) == ("gpu-box", ["V100", "V100"])
+    assert meter.live is not None
+    meter.live.close()
