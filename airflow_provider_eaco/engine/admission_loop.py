@@ -34,9 +34,9 @@ class CycleReport:
     ``failures`` has, by pool, the exception of a policy or an ordering that holds that pool's jobs.
     ``granted`` are the new leases, ``rejected`` the jobs that can never run, ``conflicts`` the jobs whose
     GPUs changed while it was planned (they wait on), ``yielding`` those that were asked to leave.
-    ``changed`` are the decisions that were news. ``steers`` is what nodes and GPUs are to be told, after the
-    grants have begun; ``look_again_s`` the earliest instant at which a pool wants to be planned again though
-    nothing happens.
+    ``decided`` are all decisions, ``changed`` those that were news. ``steers`` is what nodes and GPUs are to
+    be told, after the grants have begun; ``look_again_s`` the earliest instant at which a pool wants to be
+    planned again though nothing happens.
     """
 
     planned: bool
@@ -47,6 +47,7 @@ class CycleReport:
     confirmed: tuple[Placement, ...] = ()
     unconfirmed: tuple[Placement, ...] = ()
     yielding: tuple[str, ...] = ()
+    decided: tuple[KindDecision, ...] = ()
     changed: tuple[KindDecision, ...] = ()
     steers: tuple[Steer, ...] = ()
     look_again_s: float | None = None
@@ -148,15 +149,19 @@ class AdmissionLoop:
     def _carry_out(self, plan: Plan, snapshot: ClusterSnapshot, view: LedgerView, cycle: _Cycle) -> bool:
         """Act on a plan and record it; return whether ledger or profiles may have changed."""
         if snapshot.pool.settings.mode is PoolMode.OBSERVE:
-            cycle.changed.extend(self._decisions.record(plan))
+            self._record(plan, cycle)
             return False
         conflicts_before = len(cycle.applied.conflicts)
         waiting = view.index().waiting if plan.instructions else ()
         owners = {record.job.job_id: record.owner for record in waiting}
         self._applier.apply(plan, snapshot, view.gpu_versions, owners, cycle.applied)
         conflicts = frozenset(cycle.applied.conflicts[conflicts_before:])
-        cycle.changed.extend(self._decisions.record(_without(plan, conflicts)))
+        self._record(_without(plan, conflicts), cycle)
         return bool(plan.instructions)
+
+    def _record(self, plan: Plan, cycle: _Cycle) -> None:
+        cycle.decided.extend(plan.decisions)
+        cycle.changed.extend(self._decisions.record(plan))
 
     def _policy(self, settings: PoolSettings) -> AdmissionPolicy:
         policy = self._policies.get(settings)
@@ -171,6 +176,7 @@ class _Cycle:
 
     planned: bool = False
     applied: Applied = field(default_factory=Applied)
+    decided: list[KindDecision] = field(default_factory=list)
     changed: list[KindDecision] = field(default_factory=list)
     look_again_s: float | None = None
     failures: dict[str, str] = field(default_factory=dict)
@@ -190,6 +196,7 @@ class _Cycle:
             confirmed=tuple(done.confirmed),
             unconfirmed=tuple(done.unconfirmed),
             yielding=tuple(done.yielding),
+            decided=tuple(self.decided),
             changed=tuple(self.changed),
             steers=tuple(done.steers),
             look_again_s=self.look_again_s,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
-from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.job import Job, JobKind
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.recording import Decided, Recording
@@ -35,6 +36,8 @@ class DecisionRecorder(MemoryDecisionLog):
         self._gpu_model = gpu_model
         self._answers: dict[str, tuple[Verdict, str]] = {}
         self._arrived: list[Job] = []
+        # The kinds whose jobs were told apart in the last plan.
+        self._several: set[JobKind] = set()
 
     def expect(self, job: Job) -> None:
         """Note a job that comes to the queue: what holds its kind already is news for it."""
@@ -47,11 +50,15 @@ class DecisionRecorder(MemoryDecisionLog):
         self.decisions.clear()
         for item in changed:
             self._write(plan.now_s, item)
-        if self._arrived:
-            arrived, self._arrived = {job.kind: job for job in self._arrived}, []
+        # A job that comes to an answer which stands already is no news for its kind, but for the job.
+        arrived, self._arrived = {job.kind for job in self._arrived}, []
+        counted = Counter(item.kind for item in plan.decisions if item.decision.placement is None)
+        several = {kind for kind, answers in counted.items() if answers > 1}
+        if arrived or several or self._several:
             for item in plan.decisions:
-                if item.kind in arrived:
+                if item.kind in arrived or item.kind in several or item.kind in self._several:
                     self._write(plan.now_s, item)
+        self._several = several
         return changed
 
     def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:

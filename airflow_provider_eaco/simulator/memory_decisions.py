@@ -6,13 +6,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason, Verdict
+from airflow_provider_eaco.core.model.decision import Verdict
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.job import JobKind
-from airflow_provider_eaco.core.model.placement import Placement
 
-_Subject = JobKind | tuple[str, ...]
-_Answer = tuple[Verdict, Reason | None, Placement | None]
+_Standing = tuple[JobKind | tuple[str, ...], tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +37,21 @@ class MemoryDecisionLog:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._present: dict[str, dict[_Subject, _Answer]] = {}
+        self._present: dict[str, set[_Standing]] = {}
         self.decisions: list[DecisionRow] = []
         self.events: list[EventRow] = []
 
     def record(self, plan: Plan) -> Sequence[KindDecision]:
         """Store what changed since the pool's last plan and return exactly that."""
         with self._mutex:
-            before = self._present.get(plan.pool, {})
-            present: dict[_Subject, _Answer] = {}
+            before = self._present.get(plan.pool, set())
+            present: set[_Standing] = set()
             changed = []
             for item in plan.decisions:
-                subject, answer = _subject(item), _answer(item.decision)
-                present[subject] = answer
-                if before.get(subject) != answer:
+                standing = _subject(item), item.answer
+                if standing not in before and standing not in present:
                     changed.append(item)
+                present.add(standing)
             self._present[plan.pool] = present
             self.decisions.extend(DecisionRow(plan.pool, plan.now_s, item) for item in changed)
             return changed
@@ -64,10 +62,6 @@ class MemoryDecisionLog:
             self.events.append(EventRow(job_id, event, text, at_s))
 
 
-def _subject(item: KindDecision) -> _Subject:
-    """Jobs that wait share their kind's answer; each admitted job has a placement of its own."""
+def _subject(item: KindDecision) -> JobKind | tuple[str, ...]:
+    """Jobs that wait share their kind's answers; each admitted job has a placement of its own."""
     return item.job_ids if item.decision.verdict is Verdict.ADMIT else item.kind
-
-
-def _answer(decision: AdmissionDecision) -> _Answer:
-    return decision.verdict, decision.reason, decision.placement

@@ -1,4 +1,4 @@
-"""Decisions and events as rows: one per kind of job and one per admitted job, written on a change.
+"""Decisions and events as rows: one per kind of job and answer, one per admitted job, written on a change.
 
 A row stands (``ended_at`` is NULL) until a plan of its pool gives another answer or lacks its subject. Its
 numbers follow the newest plan; its beginning, ``decided_at``, does not.
@@ -6,6 +6,7 @@ numbers follow the newest plan; its beginning, ``decided_at``, does not.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -41,11 +42,13 @@ _ANSWER = ("verdict", "reason", "node", "gpu_uuids")
 class StoredDecision:
     """A decision with the time for which it stood; ``ended_s`` is ``None`` while it stands.
 
-    ``job_id`` is set where one job was admitted, and ``None`` where the answer was the whole kind's.
+    ``job_id`` is set where one job was admitted, and ``None`` where the answer was that of a whole kind, or,
+    where its jobs were told apart, of a part of it; ``subject`` then names kind and answer.
     """
 
     decision_id: int
     pool: str
+    subject: str
     kind_id: str
     job_id: str | None
     decision: AdmissionDecision
@@ -100,7 +103,9 @@ def _record(connection: Connection, plan: Plan) -> list[KindDecision]:
             )
         )
     }
-    answers = {_subject(item): item for item in plan.decisions}
+    answers: dict[str, KindDecision] = {}
+    for item in plan.decisions:
+        answers.setdefault(_subject(item), item)
     rows = {subject: _row(plan, subject, item) for subject, item in answers.items()}
     changed = [subject for subject, row in rows.items() if not _same(standing.get(subject), row, _ANSWER)]
     ended = [
@@ -128,10 +133,24 @@ def _dag_ids(connection: Connection, job_ids: Sequence[str | None]) -> dict[str,
 
 
 def _subject(item: KindDecision) -> str:
-    """Jobs that wait share their kind's answer; each admitted job has a placement of its own."""
+    """Jobs that wait share their kind's answers; each admitted job has a placement of its own."""
     if item.decision.verdict is Verdict.ADMIT:
         return canonical_json(item.job_ids)
-    return kind_id(item.kind)
+    verdict, reason, _, team = item.answer
+    return canonical_json([kind_id(item.kind), verdict, None if reason is None else reason.code, team])
+
+
+def _apart(plan: Plan) -> dict[str, list[str]]:
+    """Return by subject the jobs that were told something else than most of their kind."""
+    of_kind: dict[JobKind, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for item in plan.decisions:
+        if item.decision.verdict is not Verdict.ADMIT:
+            of_kind[item.kind][_subject(item)] += item.job_ids
+    apart: dict[str, list[str]] = {}
+    for answers in of_kind.values():
+        most = max(answers, key=lambda subject: len(answers[subject]))
+        apart |= {subject: job_ids for subject, job_ids in answers.items() if subject != most}
+    return apart
 
 
 @lru_cache(maxsize=16384)
@@ -205,12 +224,13 @@ def _renew_numbers(connection: Connection, standing: dict[str, Any], rows: dict[
 
 
 def _save_order(connection: Connection, plan: Plan) -> None:
-    order = list(plan.order)
-    stored = connection.scalar(select(queue_table.c.job_ids).where(queue_table.c.pool == plan.pool))
-    if stored == order:
+    present = {"job_ids": list(plan.order), "apart": _apart(plan)}
+    query = select(queue_table.c.job_ids, queue_table.c.apart).where(queue_table.c.pool == plan.pool)
+    stored = connection.execute(query).first()
+    if stored is not None and stored._asdict() == present:
         return
-    statement = upsert(connection, queue_table).values(pool=plan.pool, job_ids=order)
-    connection.execute(statement.on_conflict_do_update(index_elements=["pool"], set_={"job_ids": order}))
+    statement = upsert(connection, queue_table).values(pool=plan.pool, **present)
+    connection.execute(statement.on_conflict_do_update(index_elements=["pool"], set_=present))
 
 
 def decisions_of(connection: Connection, *conditions: Any) -> list[StoredDecision]:
@@ -222,7 +242,14 @@ def decisions_of(connection: Connection, *conditions: Any) -> list[StoredDecisio
     )
     return [
         StoredDecision(
-            row.decision_id, row.pool, row.kind_id, row.job_id, _decision(row), row.decided_at, row.ended_at
+            row.decision_id,
+            row.pool,
+            row.subject,
+            row.kind_id,
+            row.job_id,
+            _decision(row),
+            row.decided_at,
+            row.ended_at,
         )
         for row in rows
     ]

@@ -161,17 +161,21 @@ def _queue(connection: Connection, records: Sequence[JobRecord]) -> list[QueueEn
     waiting = [record for record in records if record.phase is JobPhase.WAITING]
     if not waiting:
         return []
-    places = _places(connection)
+    places, apart = _places(connection)
     standing = decisions_of(connection, _STANDING)
     of_job = {(found.pool, found.job_id): found for found in standing if found.job_id is not None}
-    of_kind = {(found.pool, found.kind_id): found for found in standing if found.job_id is None}
+    of_part = {(found.pool, found.subject): found for found in standing if found.job_id is None}
+    parts = set(apart.values())
+    of_kind = {(pool, found.kind_id): found for (pool, part), found in of_part.items() if part not in parts}
     entries = []
     for record in waiting:
         job = record.job
         pool, position, length = places.get(job.job_id, (None, None, None))
         found = None
         if pool is not None:
-            found = of_job.get((pool, job.job_id)) or of_kind.get((pool, kind_id(job.kind)))
+            part = apart.get(job.job_id)
+            of_many = of_kind.get((pool, kind_id(job.kind))) if part is None else of_part.get((pool, part))
+            found = of_job.get((pool, job.job_id)) or of_many
         since_s = None if found is None else max(found.decided_s, job.queued_s)
         entries.append(QueueEntry(record, pool, position, length, found, since_s))
     return sorted(entries, key=_planned_first)
@@ -182,17 +186,22 @@ def _planned_first(entry: QueueEntry) -> tuple[bool, str, int, float]:
     return not planned, entry.pool or "", entry.position or 0, entry.record.job.queued_s
 
 
-def _places(connection: Connection) -> dict[str, tuple[str, int, int]]:
-    """Place of each job that still waits, counted without those that have left since it was planned."""
+def _places(connection: Connection) -> tuple[dict[str, tuple[str, int, int]], dict[str, str]]:
+    """Place of each job that still waits, counted without those that have left since it was planned.
+
+    And the subjects of the answers to those that were told something else than most of their kind.
+    """
     still = set(
         connection.scalars(select(job_table.c.job_id).where(job_table.c.phase == JobPhase.WAITING.value))
     )
     places: dict[str, tuple[str, int, int]] = {}
-    for pool, ordered in connection.execute(select(queue_table.c.pool, queue_table.c.job_ids)):
+    apart: dict[str, str] = {}
+    for pool, ordered, parts in connection.execute(select(queue_table)):
+        apart |= {job_id: subject for subject, job_ids in parts.items() for job_id in job_ids}
         present = [job_id for job_id in ordered if job_id in still]
         for position, job_id in enumerate(present, start=1):
             places[job_id] = (pool, position, len(present))
-    return places
+    return places, apart
 
 
 def _decisions_about(connection: Connection, record: JobRecord) -> list[StoredDecision]:

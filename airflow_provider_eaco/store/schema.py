@@ -213,7 +213,7 @@ decision = Table(
     metadata,
     Column("decision_id", BigSerial, primary_key=True),
     Column("pool", Text, nullable=False),
-    # Digest of the kind of job; of the kind and the job where a job was admitted.
+    # The kind of job and its answer; the job where one was admitted.
     Column("subject", Text, nullable=False),
     Column("kind_id", Text, nullable=False, index=True),
     Column("job_id", Text, index=True),
@@ -281,6 +281,8 @@ queue = Table(
     Column("pool", Text, primary_key=True),
     # Waiting job ids as the pool's ordering ranked them last.
     Column("job_ids", JsonText, nullable=False),
+    # By subject, the jobs to which another answer was given than to most of their kind.
+    Column("apart", JsonText, nullable=False),
 )
 
 

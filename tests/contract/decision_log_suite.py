@@ -101,6 +101,26 @@ class DecisionLogContract:
         assert list(log.record(plan(*items))) == list(items)
         assert list(log.record(plan(*items, at_s=START_S + 1))) == []
 
+    def test_one_kind_may_be_held_for_several_reasons_in_one_plan(self, log: DecisionLog) -> None:
+        """Who is promised the next place waits for a GPU, the others for him: both answers stand, no news."""
+        behind = hold(Finding(Reason.RESERVED_FOR_EARLIER_JOB))
+        first, rest = KindDecision(KIND, ("a",), FULL), KindDecision(KIND, ("a2", "a3"), behind)
+        assert list(log.record(plan(first, rest))) == [first, rest]
+        assert list(log.record(plan(first, rest, at_s=START_S + 1))) == []
+        alone = KindDecision(KIND, ("a2", "a3"), FULL)
+        assert list(log.record(plan(alone, at_s=START_S + 2))) == []
+        assert list(log.record(plan(first, rest, at_s=START_S + 3))) == [rest]
+
+    def test_two_teams_beyond_their_quotas_are_two_answers(self, log: DecisionLog) -> None:
+        """What one team has used is not told to another, though their jobs are of one kind."""
+        red, blue = (
+            KindDecision(KIND, (job_id,), hold(Finding(Reason.OVER_QUOTA, {"team": team, "used": 2.0})))
+            for team, job_id in (("red", "a"), ("blue", "a2"))
+        )
+        assert list(log.record(plan(red, blue))) == [red, blue]
+        used_more = hold(Finding(Reason.OVER_QUOTA, {"team": "red", "used": 2.5}))
+        assert list(log.record(plan(KindDecision(KIND, ("a",), used_more), blue))) == []
+
     def test_pools_and_kinds_do_not_mix(self, log: DecisionLog) -> None:
         """The same answer for another kind or in another pool is an answer of its own."""
         log.record(plan(KindDecision(KIND, ("a",), FULL)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_provider_eaco.core.model.decision import AdmissionDecision
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason, Verdict
 from airflow_provider_eaco.core.model.job import Job, JobKind
 from airflow_provider_eaco.core.model.placement import Placement
 
@@ -80,6 +80,16 @@ class KindDecision:
     kind: JobKind
     job_ids: tuple[str, ...]
     decision: AdmissionDecision
+
+    @property
+    def answer(self) -> tuple[Verdict, Reason | None, Placement | None, str | None]:
+        """What has to change for a decision to be news: verdict, first reason, placement, and the team meant.
+
+        Jobs of one kind may get several answers in one plan.
+        """
+        decision = self.decision
+        team = decision.findings[0].numbers.get("team") if decision.findings else None
+        return decision.verdict, decision.reason, decision.placement, None if team is None else str(team)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,31 @@ def test_c63_a_new_cause_is_shown_with_its_own_beginning(
     assert (entry.decision.decision.reason, entry.since_s) == (Reason.DRAINING, START_S + 61)
 
 
+def test_c63_jobs_of_one_kind_that_were_told_apart_show_what_each_was_told(
+    ledger: SqlLedger, log: SqlDecisionLog, reader: ReadModel, clock: ManualClock
+) -> None:
+    """The one who is next waits for a GPU, the others for him; when he has gone the second is next.
+
+    An answer that stays has its first beginning, whoever it is given to.
+    """
+    jobs = queue_up(ledger, clock, "a", "b", "c", "d")
+    kind, behind = jobs[0].kind, hold(Finding(Reason.RESERVED_FOR_EARLIER_JOB))
+    for first in range(2):
+        ids = tuple(job.job_id for job in jobs[first:])
+        items = KindDecision(kind, ids[:1], FULL), KindDecision(kind, ids[1:], behind)
+        log.record(Plan("eaco", clock.now_s(), decisions=items, order=ids))
+        assert told(reader.queue()) == [
+            (ids[0], 1, len(ids), Reason.WAITING_FOR_GPU),
+            *(
+                (job_id, place, len(ids), Reason.RESERVED_FOR_EARLIER_JOB)
+                for place, job_id in enumerate(ids[1:], 2)
+            ),
+        ]
+        assert {entry.since_s for entry in reader.queue()} == {START_S + 4}
+        ledger.finish_waiting(ids[0], JobPhase.REMOVED)
+        clock.advance(60)
+
+
 def test_a_kind_of_another_pool_is_another_answer(
     ledger: SqlLedger, log: SqlDecisionLog, reader: ReadModel, clock: ManualClock
 ) -> None:

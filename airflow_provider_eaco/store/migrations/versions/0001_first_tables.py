@@ -325,5 +325,6 @@ def _create_queue() -> None:
         "eaco_queue",
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("job_ids", sa.Text(), nullable=False),
+        sa.Column("apart", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("pool", name="pk_eaco_queue"),
     )
