@@ -47,18 +47,20 @@ def believed_book(
     *,
     gpu_counts: Iterable[int],
     max_residents: int,
+    unit_s: float | None = UNIT_S,
     error: float,
     draws: np.random.Generator,
 ) -> ProfileBook:
     """Return the profiles that the run begins with.
 
     :param gpu_counts: how many GPUs the jobs of the run take.
+    :param unit_s: how long a unit takes alone; ``None`` where each job tells its own run time.
     :param error: standard deviation of the logarithm by which slowdowns and power of sets are wrong.
     """
     counts = sorted(set(gpu_counts))
     solo: list[SoloProfile] = []
     if belief is not Belief.EMPTY:
-        solo = [_solo(truth, family, count) for family in sorted(truth.families) for count in counts]
+        solo = [_solo(truth, family, count, unit_s) for family in sorted(truth.families) for count in counts]
     sets = []
     for count in counts:
         for families in _sets(truth, max_residents):
@@ -74,14 +76,14 @@ def _sets(truth: Truth, max_residents: int) -> Iterable[FamilySet]:
             yield family_set(families)
 
 
-def _solo(truth: Truth, family: str, gpus: int) -> SoloProfile:
+def _solo(truth: Truth, family: str, gpus: int, unit_s: float | None) -> SoloProfile:
     alone = family_set((family,))
     performance = truth.performance(alone, gpus)
     return SoloProfile(
         family,
         truth.gpu_model,
         gpus,
-        unit_s=UNIT_S,
+        unit_s=unit_s,
         samples=1,
         power_w=None if performance is None else performance.power_w,
         utilisation_pct=truth.utilisation_pct(alone),

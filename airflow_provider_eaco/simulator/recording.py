@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_eaco.core.model.node_power import NodePower
 
@@ -73,3 +73,13 @@ class Recording:
     undone: int = 0
     out_of_memory: int = 0
     decision_s: list[float] = field(default_factory=list)
+
+    def end_at(self, end_s: float) -> None:
+        """Drop what was written of the time after the last end, in which others were still waited for."""
+        self.nodes = [
+            replace(node, end_s=min(node.end_s, end_s)) if node.end_s > end_s else node
+            for node in self.nodes
+            if node.start_s < end_s
+        ]
+        while self.decisions and self.decisions[-1].time_s > end_s:
+            self.decisions.pop()

@@ -7,16 +7,28 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from airflow_provider_eaco import __version__
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.metrics import decision_ms, measures
+from airflow_provider_eaco.simulator.order_benchmark import order_figures
+from airflow_provider_eaco.simulator.order_workload import (
+    GPUS_PER_NODE,
+    DayChoices,
+    DayKind,
+    DemandKept,
+    Oversized,
+)
+from airflow_provider_eaco.simulator.recording import Recording
 from airflow_provider_eaco.simulator.report import write_report
 from airflow_provider_eaco.simulator.run_bounds import bounds_in_summary
 from airflow_provider_eaco.simulator.run_files import write_run
 from airflow_provider_eaco.simulator.runner import Simulation
 from airflow_provider_eaco.simulator.scenario import (
     BENCHMARKS,
+    EXCLUSIVE,
     Accounting,
     Choices,
     Scenario,
@@ -29,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_scenario_arguments(parser)
     add_output_arguments(parser)
-    parser.add_argument("--policy", default="eaco", help="who may run where (default: %(default)s)")
+    parser.add_argument(
+        "--policy", help="who may run where (default: eaco; in the benchmark order exclusive)"
+    )
     parser.add_argument("--order", default="fifo", help="which job is looked at first (default: %(default)s)")
     parser.add_argument("--max-residents", type=whole(1), help="how many jobs may share GPUs")
     parser.add_argument(
@@ -62,6 +76,62 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def default_policy(benchmark: str | None) -> str:
+    """Return the policy where none is named."""
+    return EXCLUSIVE if benchmark == "order" else "eaco"
+
+
+def add_day_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the benchmark ``order`` offers beside the others."""
+    day = parser.add_argument_group("benchmark order")
+    day.add_argument(
+        "--scenario",
+        type=DayKind,
+        choices=list(DayKind),
+        default=DayKind.BATCH,
+        help="training alone, with real-time inference beside it, or a day of a real trace, the seed being "
+        "its number (default: %(default)s)",
+    )
+    day.add_argument(
+        "--gpus", type=whole(GPUS_PER_NODE), help="GPUs of the cluster, in nodes of 8 (default: 8)"
+    )
+    day.add_argument(
+        "--demand",
+        type=DemandKept,
+        choices=list(DemandKept),
+        default=DemandKept.CURVE,
+        help="what is kept for inference: its demand by the hour, or its peak (default: %(default)s)",
+    )
+    day.add_argument(
+        "--oversized",
+        type=Oversized,
+        choices=list(Oversized),
+        default=Oversized.LEAVE_OUT,
+        help="jobs that fit no node beside inference do not come, or wait for ever (default: %(default)s)",
+    )
+
+
+def nodes_of(options: argparse.Namespace) -> int | None:
+    """Return the number of nodes, which ``order`` also takes as a number of GPUs.
+
+    :raises InvalidSettingError: if the GPUs are no whole nodes, or both are given, or another is asked.
+    """
+    if options.gpus is None:
+        return cast("int | None", options.nodes)
+    if options.benchmark != "order":
+        raise InvalidSettingError("--gpus", "belongs to the benchmark order; the others have --nodes")
+    if options.nodes is not None or options.gpus % GPUS_PER_NODE:
+        raise InvalidSettingError(
+            "--gpus", f"is {options.gpus}; expected a multiple of 8, and no --nodes beside"
+        )
+    return int(options.gpus) // GPUS_PER_NODE
+
+
+def scenario_of(options: argparse.Namespace, choices: Choices) -> Scenario:
+    """Return the scenario of the benchmark or the trace."""
+    return from_trace(options.trace, choices) if options.trace else BENCHMARKS[options.benchmark](choices)
+
+
 def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is simulated, whoever decides."""
     what = parser.add_mutually_exclusive_group(required=True)
@@ -75,6 +145,7 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
         help="a rule that bounds the ordering; repeatable",
     )
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of all draws (default: %(default)s)")
+    add_day_arguments(parser)
     parser.add_argument("--nodes", type=whole(1), help="number of nodes")
     parser.add_argument("--gpus-per-node", type=whole(1), help="GPUs of each node")
     parser.add_argument("--load", type=number(above=0), help="offered load; submissions are stretched to it")
@@ -109,11 +180,11 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Simulate, write the files, print the headline; return the exit code."""
     choices = Choices(
-        policy=options.policy,
+        policy=options.policy or default_policy(options.benchmark),
         order=options.order,
         rules=tuple(options.rule),
         seed=options.seed,
-        nodes=options.nodes,
+        nodes=nodes_of(options),
         gpus_per_node=options.gpus_per_node,
         load=options.load,
         jobs=options.jobs,
@@ -126,8 +197,9 @@ def execute(options: argparse.Namespace) -> int:
         belief_error=options.belief_error,
         duration_error=options.duration_error,
         power_scale=options.power_scale,
+        day=DayChoices(options.scenario, options.demand, options.oversized),
     )
-    scenario = from_trace(options.trace, choices) if options.trace else BENCHMARKS[options.benchmark](choices)
+    scenario = scenario_of(options, choices)
     summary = run_and_write(scenario, options.out)
     if options.report:
         write_report(options.out, [options.out])
@@ -157,6 +229,7 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
         "power_levels_w": list(scenario.truth.limits_w),
         **measured,
         **bounds_in_summary(scenario, recording.runs, measured),
+        **_of_the_day(scenario, recording),
         "wall_s": round(wall_s, 3),
         "decision_ms": decision_ms(recording.decision_s),
     }
@@ -164,13 +237,25 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
     return summary
 
 
+def _of_the_day(scenario: Scenario, recording: Recording) -> dict[str, object]:
+    if scenario.day is None:
+        return {}
+    first_node = scenario.node_names[0]
+    return {"order_day": order_figures(scenario.day, scenario.day_choices, recording.runs, first_node)}
+
+
 def headline(summary: Mapping[str, object]) -> str:
     """Return the few numbers that a reader looks for first."""
     energy, stretch, wait = summary["energy_j"], summary["stretch"], summary["wait_s"]
     if not isinstance(energy, dict) or not isinstance(stretch, dict) or not isinstance(wait, dict):
         raise TypeError("the summary has no energy, stretch or wait")
+    day = summary.get("order_day")
+    of_the_day = ""
+    if isinstance(day, dict):
+        of_the_day = f" {100 * day['used']:.1f} % used in 24 h, at most {100 * day['bound']:.1f} %;"
     return (
         f"{summary['benchmark']}, {summary['policy']}, {summary['order']}, {summary['accounting']}:"
+        f"{of_the_day}"
         f" {energy['total'] / 3.6e6:.1f} kWh, mean stretch {stretch['mean']:.4f},"
         f" mean wait {wait['mean'] / 3600:.2f} h, makespan {float(str(summary['makespan_s'])) / 3600:.2f} h,"
         f" {summary['limit_misses']} limits missed, {summary['wall_s']} s"

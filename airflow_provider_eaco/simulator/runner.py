@@ -42,6 +42,9 @@ GPU_MEMORY_MIB = 32 * 1024
 
 # So often a policy may ask to look again while nothing at all happens; then its jobs will never start.
 MOST_LOOKS = 1000
+# Real-time demand is the same every day: who has not started within one, while nobody runs, never will.
+HOURS = 24
+HOUR_S = 3600.0
 
 
 class SimulationError(EacoError):
@@ -76,10 +79,12 @@ class Simulation:
             pools=lambda: (self._steering.seen(pool) if scenario.steers else pool,),
             owner=OWNER,
             report_timeout_s=None,
+            ordering_of=scenario.ordering_of,
         )
         self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
         self._look_again_s: float | None = None
         self._looks = 0
+        self._ended_s = 0.0
         self._jobs = {job.job_id: job for job in scenario.jobs}
         self._waiting = 0
         self._next = 0
@@ -87,13 +92,12 @@ class Simulation:
         self._not_alone: set[str] = set()
 
     def run(self) -> Recording:
-        """Simulate until the last job has ended.
+        """Simulate until the last job has ended that can start beside real-time demand.
 
-        :raises SimulationError: if a job can never start.
+        :raises SimulationError: if a job can never start and no demand is in its way.
         """
         left = len(self.scenario.jobs)
-        while left:
-            now_s = self._next_instant()
+        while left and (now_s := self._next_instant()) is not None:
             self.clock.move_to(now_s)
             ended, news = self._pass_events(now_s)
             left -= ended
@@ -102,22 +106,34 @@ class Simulation:
             # With nobody in the queue and nothing reported there is nothing to decide.
             if news or (self._waiting and (ended or arrived)):
                 left -= self._plan(now_s)
-        self.cluster.close(self.clock.now_s())
+        self.cluster.close(self._ended_s)
+        self.recording.end_at(self._ended_s)
         return self.recording
 
-    def _next_instant(self) -> float:
+    def _next_instant(self) -> float | None:
+        """Return when something happens or is to be looked at; ``None``: demand keeps all that wait."""
         times = [self.cluster.next_event_s()]
         if self._next < len(self.scenario.jobs):
             times.append(self.scenario.jobs[self._next].submit_s)
-        known = [at_s for at_s in times if at_s is not None]
-        self._looks = 0 if known or self._look_again_s is None else self._looks + 1
-        if self._look_again_s is not None:
-            known.append(self._look_again_s)
-        if not known or self._looks > MOST_LOOKS:
+        happening = [at_s for at_s in times if at_s is not None]
+        hour_s = self._next_hour_s()
+        looks = [at_s for at_s in (self._look_again_s, hour_s) if at_s is not None]
+        self._looks = self._looks + 1 if looks and not happening else 0
+        if hour_s is not None and self._looks > HOURS:
+            return None
+        if not (happening or looks) or self._looks > MOST_LOOKS:
             raise SimulationError(self._stuck())
-        return min(known)
+        return min(happening + looks)
+
+    def _next_hour_s(self) -> float | None:
+        """Return when real-time demand changes next, if anybody waits for it."""
+        if not (self.scenario.settings.demand and self._waiting):
+            return None
+        return (self.clock.now_s() // HOUR_S + 1) * HOUR_S
 
     def _look_is_due(self, now_s: float) -> bool:
+        if self.scenario.settings.demand and self._waiting and now_s % HOUR_S == 0:
+            return True
         if self._look_again_s is None or now_s < self._look_again_s:
             return False
         self._look_again_s = None
@@ -166,9 +182,15 @@ class Simulation:
             queued_s=job.submit_s,
             order=OrderKey(job.submit_s, job.dag_id or self.scenario.benchmark, "job", number, job.job_id),
             priority=job.priority,
-            progress=Progress(units_total=max(1, math.floor(self._told_s[job.job_id] / UNIT_S))),
+            progress=self._told_of(job),
         )
         self._add_waiting(waiting)
+
+    def _told_of(self, job: TraceJob) -> Progress:
+        told_s = self._told_s[job.job_id]
+        if self.scenario.tells_run_times:
+            return Progress(units_total=1, solo_unit_s=told_s)
+        return Progress(units_total=max(1, math.floor(told_s / UNIT_S)))
 
     def _add_waiting(self, job: Job) -> None:
         self.ledger.add_waiting(job, OWNER)
@@ -237,6 +259,7 @@ class Simulation:
         lease, record = self.ledger.lease_of(job_id), self.ledger.record_of(job_id)
         self.cluster.remove(job_id, now_s)
         self.cluster.forget(job_id)
+        self._ended_s = now_s
         if lease is None or record is None:
             raise SimulationError(f"job {job_id} ran without a lease")
         self.ledger.release(lease.token, JobPhase.FINISHED)
@@ -347,6 +370,7 @@ def _beliefs_of(scenario: Scenario) -> ProfileBook:
         scenario.belief,
         gpu_counts={job.gpus for job in scenario.jobs},
         max_residents=scenario.settings.max_residents,
+        unit_s=None if scenario.tells_run_times else UNIT_S,
         error=scenario.belief_error,
         draws=scenario.draws,
     )

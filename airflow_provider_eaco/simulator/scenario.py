@@ -14,9 +14,19 @@ import numpy as np
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.node_power import SleepRule
 from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
-from airflow_provider_eaco.core.policy.base import Lever, SteeringPolicy, levers_of
+from airflow_provider_eaco.core.policy.base import Lever, Ordering, SteeringPolicy, levers_of
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.simulator.beliefs import Belief
+from airflow_provider_eaco.simulator.order_benchmark import kept_for_demand, order_by_name
+from airflow_provider_eaco.simulator.order_workload import (
+    FAMILY,
+    GPUS_PER_NODE,
+    USUAL_DAY,
+    DayChoices,
+    OrderDay,
+    Oversized,
+    draw_day,
+)
 from airflow_provider_eaco.simulator.power_levels import PowerCurve, read_power_curve
 from airflow_provider_eaco.simulator.readers import read_trace
 from airflow_provider_eaco.simulator.trace import TraceJob
@@ -74,11 +84,14 @@ class Choices:
     belief_error: float = 0.0
     duration_error: float = 0.0
     power_scale: float = 1.0
+    day: DayChoices = USUAL_DAY
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One run, ready to be simulated. ``draws`` goes on after the jobs were drawn."""
+    """One run, ready to be simulated. ``draws`` goes on after the jobs were drawn; ``day`` is that of the
+    benchmark ``order``.
+    """
 
     benchmark: str
     jobs: tuple[TraceJob, ...]
@@ -93,6 +106,13 @@ class Scenario:
     belief_error: float = 0.0
     duration_error: float = 0.0
     sleep_by: SleepBy = SleepBy.RULE
+    day: OrderDay | None = None
+    day_choices: DayChoices = USUAL_DAY
+
+    @property
+    def ordering_of(self) -> Callable[[str], Ordering]:
+        """How an ordering is found by its name; the benchmark ``order`` knows references, too."""
+        return make_ordering if self.day is None else order_by_name
 
     @property
     def sleep(self) -> SleepRule | None:
@@ -125,6 +145,13 @@ class Scenario:
     def learns(self) -> bool:
         """Whether runs become profiles; where all is known there is nothing to learn."""
         return self.belief is not Belief.KNOWN
+
+    @property
+    def tells_run_times(self) -> bool:
+        """Whether jobs tell how long they run instead of units: where nobody reports on the way, who looks
+        ahead has to know a running job's end from its start.
+        """
+        return not self.shares and not self.learns
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -178,6 +205,35 @@ def scale(choices: Choices) -> Scenario:
     return _scenario("scale", choices, drawn, size=size, truth=truth, settings=settings, belief=Belief.KNOWN)
 
 
+def order(choices: Choices) -> Scenario:
+    """Return benchmark B3: one day of gang jobs on V100, nobody shares, and order is the only change.
+
+    :raises InvalidSettingError: for a policy that shares, and nodes of another size than the benchmark's.
+    """
+    if choices.policy != EXCLUSIVE:
+        raise InvalidSettingError("--policy", f"is {choices.policy}; order is about order alone: exclusive")
+    _only("--gpus-per-node", choices.gpus_per_node, GPUS_PER_NODE, "gangs of order fit nodes of 8 GPUs")
+    nodes = 1 if choices.nodes is None else choices.nodes
+    day = draw_day(choices.day.kind, nodes * GPUS_PER_NODE, choices.load or 1.0, choices.seed)
+    queued = day if choices.day.oversized is Oversized.WAIT else day.without_oversized()
+    if not queued.jobs[: choices.jobs]:
+        raise InvalidSettingError("--load", "the demand alone is more: there is no job that could run")
+    workload = Workload(queued.jobs[: choices.jobs], day.draws)
+    settings = _settings(choices, max_residents=1, ordering_of=order_by_name)
+    scenario = _scenario(
+        "order",
+        choices,
+        workload,
+        size=(nodes, GPUS_PER_NODE),
+        truth=PaperTruth((FAMILY,)),
+        settings=settings,
+        belief=Belief.KNOWN,
+    )
+    demand = kept_for_demand(day, choices.day.demand, scenario.node_names[0])
+    settings = replace(settings, aligned=True, demand=demand)
+    return replace(scenario, settings=settings, day=day, day_choices=choices.day)
+
+
 def _power_curve(choices: Choices) -> PowerCurve | None:
     if not choices.power_levels:
         return None
@@ -196,6 +252,7 @@ def _gavel_truth(choices: Choices, gpus_per_node: int) -> GavelTruth:
 BENCHMARKS: Mapping[str, Callable[[Choices], Scenario]] = {
     "eaco-nodes": eaco_nodes,
     "gavel-gpus": gavel_gpus,
+    "order": order,
     "scale": scale,
 }
 
@@ -219,7 +276,13 @@ def from_trace(path: Path, choices: Choices) -> Scenario:
     )
 
 
-def _settings(choices: Choices, *, max_residents: int, utilisation_limit_pct: float = 100.0) -> PoolSettings:
+def _settings(
+    choices: Choices,
+    *,
+    max_residents: int,
+    utilisation_limit_pct: float = 100.0,
+    ordering_of: Callable[[str], Ordering] = make_ordering,
+) -> PoolSettings:
     settings = PoolSettings(
         policy=choices.policy,
         ordering=choices.order,
@@ -231,7 +294,7 @@ def _settings(choices: Choices, *, max_residents: int, utilisation_limit_pct: fl
     )
     if choices.mean_stretch is not None:
         settings = replace(settings, mean_stretch=choices.mean_stretch)
-    _check_names(settings)
+    _check_names(settings, ordering_of)
     _check_levers(choices, settings)
     return settings
 
@@ -290,15 +353,15 @@ def levers_by_name(policy: str) -> frozenset[Lever]:
     :raises InvalidSettingError: if nobody offers it.
     """
     settings = PoolSettings(policy=policy)
-    _check_names(settings)
+    _check_names(settings, make_ordering)
     return levers_of(make_policy(settings))
 
 
-def _check_names(settings: PoolSettings) -> None:
+def _check_names(settings: PoolSettings, ordering_of: Callable[[str], Ordering]) -> None:
     """Refuse a policy or an ordering that nobody offers before anything is simulated."""
     for option, make in (
         ("--policy", lambda: make_policy(settings)),
-        ("--order", lambda: make_ordering(settings.ordering)),
+        ("--order", lambda: ordering_of(settings.ordering)),
         ("--rule", lambda: make_rules(settings)),
     ):
         try:

@@ -69,3 +69,14 @@ def _at_full_power(families: tuple[str, ...]) -> tuple[float, tuple[float, ...]]
 def paper_rules(max_residents: int) -> Rules:
     """Return the rules of a run on the paper's nodes."""
     return Rules(paper_truth, free_gpu_w=49.0, base_w=0.0, asleep_w=15.0, max_residents=max_residents)
+
+
+def gang_rules() -> Rules:
+    """Return the rules of a run of ``order``: nobody shares, and a stranger keeps its GPUs 40 % busy."""
+
+    def truth(
+        families: tuple[str, ...], gpus: int, limit_w: float | None = None
+    ) -> tuple[float, tuple[float]]:
+        return (392 + 158.5 * math.sqrt(40.0)) * gpus / 8, (1.0,)
+
+    return Rules(truth, free_gpu_w=49.0, base_w=0.0, asleep_w=15.0, max_residents=1)

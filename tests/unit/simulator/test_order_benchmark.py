@@ -1,36 +1,79 @@
-"""The benchmark ``order``: its days, what orders gain on them, and the cross-check on a real trace."""
+"""The benchmark ``order``: its days, what orders gain on them, and what is left behind of a run."""
 
 from __future__ import annotations
 
-import math
+import json
 import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from airflow_provider_eaco.core.model.pool import PoolSettings
-from airflow_provider_eaco.simulator.order_benchmark import index_of, order_settings, run_day
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.simulator.__main__ import main
+from airflow_provider_eaco.simulator.order_benchmark import order_figures
 from airflow_provider_eaco.simulator.order_workload import (
     DAY_S,
+    FAMILY,
     HOUR_S,
+    DayChoices,
+    DayKind,
+    DemandKept,
     OrderDay,
-    OrderJob,
-    Scenario,
+    Oversized,
     bound_gpu_s,
     daily_demand,
     draw_day,
-    with_duration_error,
 )
-from airflow_provider_eaco.simulator.readers import read_trace
+from airflow_provider_eaco.simulator.recording import Recording, RunInterval
+from airflow_provider_eaco.simulator.runner import Simulation
+from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Choices, Scenario
+from airflow_provider_eaco.simulator.trace import TraceError, TraceJob
+from tests.simulation.checker import problems_of
+from tests.simulation.files import RunFiles
+from tests.simulation.paper_rules import gang_rules
 from tests.unit.simulator.benchmark_data import benchmark_data
 
 SEEDS = range(20)
+DRAWN = (DayKind.BATCH, DayKind.MIXED)
+PEAK = DayChoices(DayKind.MIXED, DemandKept.PEAK, Oversized.WAIT)
 
 
-def used(day: OrderDay, order: str, *, peak: bool = False) -> float:
+def ran(
+    order: str,
+    load: float,
+    seed: int,
+    *,
+    gpus: int = 8,
+    choices: DayChoices = DayChoices(),  # noqa: B008 - a frozen value
+    sigma: float = 0.0,
+) -> tuple[Scenario, Recording]:
+    chosen = Choices(
+        "exclusive", order, seed=seed, nodes=gpus // 8, load=load, duration_error=sigma, day=choices
+    )
+    scenario = BENCHMARKS["order"](chosen)
+    return scenario, Simulation(scenario).run()
+
+
+@cache
+def used(
+    order: str,
+    load: float,
+    seed: int,
+    *,
+    gpus: int = 8,
+    choices: DayChoices = DayChoices(),  # noqa: B008 - a frozen value
+    sigma: float = 0.0,
+) -> float:
     """GPU time used over the day, in points of what there is."""
-    result = run_day(day, order_settings(day, order, peak=peak))
-    return 100 * result.used_gpu_s(day) / (day.gpus * DAY_S)
+    scenario, recording = ran(order, load, seed, gpus=gpus, choices=choices, sigma=sigma)
+    assert scenario.day is not None
+    figures = order_figures(scenario.day, choices, recording.runs, scenario.node_names[0])
+    assert figures["used"] <= figures["bound"] + 1e-9
+    return 100 * float(figures["used"])
 
 
 def bound(day: OrderDay) -> float:
@@ -38,10 +81,14 @@ def bound(day: OrderDay) -> float:
     return 100 * bound_gpu_s(day) / (day.gpus * DAY_S)
 
 
-@pytest.mark.parametrize("scenario", Scenario)
-def test_a_day_asks_for_its_load(scenario: Scenario) -> None:
+def gang(gpus: int, submit_s: float, work_s: float, priority: int = 0) -> TraceJob:
+    return TraceJob(f"job-{gpus}-{submit_s:g}", FAMILY, gpus, submit_s, work_s, priority=priority)
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_a_day_asks_for_its_load(kind: DayKind) -> None:
     """Jobs are drawn until load is reached and not one more; half are there at once, the rest by noon."""
-    day = draw_day(scenario, 64, 1.0, seed=3)
+    day = draw_day(kind, 64, 1.0, seed=3)
     asked = [job.gpus * job.work_s for job in sorted(day.jobs, key=lambda job: job.job_id)]
     wanted = 64 * DAY_S - day.demand_gpu_s
     assert sum(asked[:-1]) < wanted <= sum(asked)
@@ -49,107 +96,174 @@ def test_a_day_asks_for_its_load(scenario: Scenario) -> None:
     assert at_once == len(day.jobs) // 2
     assert max(job.submit_s for job in day.jobs) <= 12 * HOUR_S
     assert {job.gpus for job in day.jobs} == {1, 2, 4, 8}
-    assert draw_day(scenario, 64, 1.0, seed=3) == day
+    assert draw_day(kind, 64, 1.0, seed=3) == day
 
 
 def test_demand_is_low_at_night_and_highest_at_noon() -> None:
     """The curve of the benchmark, hour by hour."""
-    curve = daily_demand(Scenario.MIXED)
+    curve = daily_demand(DayKind.MIXED)
     assert (curve[0], curve[12], max(curve), min(curve)) == (1, 4, 4, 1)
     assert sum(curve) == 59
 
 
 def test_a_bound_counts_what_is_there_to_run() -> None:
     """No more than the jobs can use between submission and end, and no more than the GPUs there are."""
-    job = OrderJob("j", 8, 12 * HOUR_S, 20 * HOUR_S, 1.0)
-    assert bound_gpu_s(OrderDay(8, (job,), (0,) * 24)) == 8 * 12 * HOUR_S
+    job = gang(8, 12 * HOUR_S, 20 * HOUR_S)
+    assert bound_gpu_s(OrderDay(8, (job,))) == 8 * 12 * HOUR_S
     assert bound_gpu_s(OrderDay(8, (job,), (2,) * 24)) == 2 * DAY_S
 
 
-@pytest.mark.parametrize("order", ["fifo", "sjf", "edf", "las", "backfill", "horizon", "greedy", "largest"])
-@pytest.mark.parametrize("scenario", Scenario)
+def test_the_figures_of_a_day() -> None:
+    """Used is what jobs and served demand took in 24 hours; value what was done by then, by priority."""
+    jobs = (gang(4, 0.0, 6 * HOUR_S, priority=1), gang(2, 0.0, 30 * HOUR_S), gang(8, 0.0, HOUR_S))
+    day = OrderDay(8, jobs, (2,) * 24)
+    runs = [
+        RunInterval(jobs[0].job_id, 0.0, 6 * HOUR_S, "n", (4, 5, 6, 7), (jobs[0].job_id,), 1.0),
+        # On a GPU of the demand: what it holds there is not served.
+        RunInterval(jobs[1].job_id, 20 * HOUR_S, 50 * HOUR_S, "n", (1, 2), (jobs[1].job_id,), 1.0),
+    ]
+    figures = order_figures(day, DayChoices(DayKind.MIXED), runs, "n")
+    assert figures["batch"] * 8 * 24 == pytest.approx(4 * 6 + 2 * 4)
+    assert figures["served"] * 8 * 24 == pytest.approx(2 * 24 - 4)
+    assert figures["used"] * 8 * 24 == pytest.approx(32 + 44)
+    assert figures["value"] == pytest.approx(2 * 4 * 6 / (2 * 4 * 6 + 2 * 30 + 8))
+    assert (figures["left_out"], figures["never_started"]) == (1, 0)
+    waited = order_figures(day, DayChoices(DayKind.MIXED, oversized=Oversized.WAIT), runs, "n")
+    assert (waited["left_out"], waited["never_started"]) == (0, 1)
+
+
+@pytest.mark.parametrize("order", ["fifo", "sjf", "backfill", "horizon", "greedy", "largest"])
+@pytest.mark.parametrize("kind", DRAWN)
 @pytest.mark.parametrize("sigma", [0.0, 0.5])
-def test_every_order_keeps_blocks_demand_and_the_bound(order: str, scenario: Scenario, sigma: float) -> None:
+def test_every_order_keeps_blocks_and_demand(order: str, kind: DayKind, sigma: float) -> None:
     """Gangs lie on aligned blocks, no GPU is held twice, demand has its GPUs where runs end in time."""
-    day = draw_day(scenario, 16, 1.0, seed=5)
-    if sigma:
-        day = with_duration_error(day, sigma, seed=5)
-    result = run_day(day, order_settings(day, order))
-    held: dict[str, list[tuple[float, float]]] = {}
-    for job in day.jobs:
-        if job.job_id not in result.starts_s:
-            continue
-        start_s, end_s = result.starts_s[job.job_id], result.ends_s[job.job_id]
-        assert start_s >= job.submit_s
-        assert end_s - start_s == job.work_s
-        indices = sorted(index_of(uuid) for uuid in result.placements[job.job_id].gpu_uuids)
-        assert indices == list(range(indices[0], indices[0] + job.gpus))
-        assert indices[0] % job.gpus == 0
-        for uuid in result.placements[job.job_id].gpu_uuids:
-            held.setdefault(uuid, []).append((start_s, end_s))
-            for hour, needed in enumerate(day.demand):
-                if not sigma and uuid.startswith("node-0000") and needed > index_of(uuid):
-                    assert end_s <= hour * HOUR_S or start_s >= (hour + 1) * HOUR_S
+    scenario, recording = ran(order, 1.0, 5, gpus=16, choices=DayChoices(kind), sigma=sigma)
+    assert scenario.day is not None
+    assert len(recording.runs) == len(scenario.jobs)
+    held: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for run in recording.runs:
+        assert list(run.gpus) == list(range(run.gpus[0], run.gpus[0] + len(run.gpus)))
+        assert run.gpus[0] % len(run.gpus) == 0
+        for index in run.gpus:
+            held.setdefault((run.node, index), []).append((run.start_s, run.end_s))
+            for hour, needed in enumerate(scenario.day.demand):
+                if not sigma and run.node == scenario.node_names[0] and needed > index:
+                    assert run.end_s <= hour * HOUR_S or run.start_s >= (hour + 1) * HOUR_S
     for spans in held.values():
         spans.sort()
         assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-    assert result.used_gpu_s(day) <= bound_gpu_s(day) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("load", "least_gain", "least_with_errors"), [(1.0, 18.0, 12.0), (1.5, 19.0, 12.7)])
-def test_planning_gains_over_fifo_on_20_days(
-    load: float, least_gain: float, least_with_errors: float
+@pytest.mark.parametrize(
+    ("load", "days", "least_gain", "least_with_errors"), [(1.0, 20, 18.0, 12.0), (1.5, 8, 19.0, 12.7)]
+)
+def test_planning_gains_over_fifo(
+    load: float, days: int, least_gain: float, least_with_errors: float
 ) -> None:
     """8 GPUs, batch: the points of GPU time promised, and two thirds with run times believed wrongly."""
-    days = [draw_day(Scenario.BATCH, 8, load, seed) for seed in SEEDS]
-    assert _gain(days) >= least_gain
-    assert _gain([with_duration_error(d, 0.5, n) for n, d in enumerate(days[:8])]) >= least_with_errors
+    assert _gain(load, SEEDS[:days]) >= least_gain
+    assert _gain(load, SEEDS[: days // 2], sigma=0.5) >= least_with_errors
 
 
 def test_at_a_low_load_planning_gains_most_of_what_is_there_to_gain() -> None:
     """8 GPUs, batch, load 0.7: what no schedule can exceed is close to fifo; planning closes the gap."""
-    days = [draw_day(Scenario.BATCH, 8, 0.7, seed) for seed in SEEDS]
-    possible = statistics.mean(map(bound, days)) - statistics.mean(used(day, "fifo") for day in days)
-    assert _gain(days) >= 0.75 * possible
+    possible = statistics.mean(
+        bound(draw_day(DayKind.BATCH, 8, 0.7, seed)) - used("fifo", 0.7, seed) for seed in SEEDS
+    )
+    assert _gain(0.7, SEEDS) >= 0.75 * possible
 
 
 def test_planning_on_64_gpus_is_within_two_points_of_the_bound() -> None:
     """Where many jobs leave many choices, the plan is nearly the best that there can be."""
-    day = draw_day(Scenario.BATCH, 64, 1.0, seed=0)
-    assert used(day, "horizon") >= bound(day) - 2.0
+    assert used("horizon", 1.0, 0, gpus=64) >= bound(draw_day(DayKind.BATCH, 64, 1.0, 0)) - 2.0
 
 
-@pytest.mark.parametrize("load", [0.7, 1.0, 1.5])
-def test_a_curve_with_planning_gains_over_the_reserved_peak(load: float) -> None:
+@pytest.mark.parametrize(("load", "days"), [(0.7, 20), (1.0, 20), (1.5, 8)])
+def test_a_curve_with_planning_gains_over_the_reserved_peak(load: float, days: int) -> None:
     """8 GPUs, mixed: of what lies between fifo with the peak reserved and the bound, most is gained."""
-    days = [draw_day(Scenario.MIXED, 8, load, seed) for seed in SEEDS]
-    base = statistics.mean(used(day, "fifo", peak=True) for day in days)
-    gained = statistics.mean(used(day, "horizon") for day in days) - base
-    assert gained >= 0.8 * (statistics.mean(map(bound, days)) - base)
+    seeds = SEEDS[:days]
+    base = statistics.mean(used("fifo", load, seed, choices=PEAK) for seed in seeds)
+    planned = statistics.mean(
+        used("horizon", load, seed, choices=DayChoices(DayKind.MIXED)) for seed in seeds
+    )
+    most = statistics.mean(bound(draw_day(DayKind.MIXED, 8, load, seed)) for seed in seeds)
+    assert planned - base >= 0.8 * (most - base)
 
 
-def _gain(days: list[OrderDay]) -> float:
-    return statistics.mean(used(day, "horizon") - used(day, "fifo") for day in days)
+def _gain(load: float, seeds: Sequence[int], sigma: float = 0.0) -> float:
+    return statistics.mean(
+        used("horizon", load, seed, sigma=sigma) - used("fifo", load, seed, sigma=sigma) for seed in seeds
+    )
+
+
+def test_the_head_of_the_line_waits_for_ever_beside_the_peak() -> None:
+    """A job of 8 GPUs that waits on one node beside inference blocks fifo, and the run ends all the same."""
+    scenario, recording = ran("fifo", 1.0, 0, choices=PEAK)
+    assert scenario.day is not None
+    eight = next(job for job in scenario.jobs if job.gpus == 8)
+    figures = order_figures(scenario.day, PEAK, recording.runs, scenario.node_names[0])
+    assert figures["never_started"] > 1
+    behind = [job.job_id for job in scenario.jobs if job.submit_s > eight.submit_s]
+    assert behind
+    assert {run.job_id for run in recording.runs}.isdisjoint(behind)
+    assert max(node.end_s for node in recording.nodes) == max(run.end_s for run in recording.runs)
+    passed = used("fifo", 1.0, 0, choices=replace(PEAK, oversized=Oversized.LEAVE_OUT))
+    assert passed > 100 * figures["used"]
+
+
+@pytest.mark.parametrize("scenario", ["batch", "mixed"])
+def test_a_run_leaves_its_files(scenario: str, tmp_path: Path) -> None:
+    """`eaco-sim run order` writes the files of a run, sound like any other, with the figures of its day."""
+    words = ["run", "order", "--scenario", scenario, "--gpus", "16", "--load", "0.7", "--order", "horizon"]
+    assert main([*words, "--seed", "0", "--out", str(tmp_path), "--no-report"]) == 0
+    assert problems_of(tmp_path, gang_rules()) == []
+    files = RunFiles(tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    day = summary["order_day"]
+    assert (day["scenario"], summary["nodes"], summary["policy"]) == (scenario, 2, "exclusive")
+    demand = daily_demand(DayKind(scenario))
+    in_24_h = sum(len(row.gpus) * max(0.0, min(row.end_s, DAY_S) - row.start_s) for row in files.schedule)
+    assert day["used"] == pytest.approx((in_24_h + sum(demand) * HOUR_S) / (16 * DAY_S))
+    assert day["used"] <= day["bound"] <= 1
 
 
 @pytest.mark.parametrize(
-    ("order", "mean_jct_s", "makespan_s"), [("fifo", 46_005.89, 2_437_416.0), ("sjf", 43_152.47, 2_467_016.0)]
+    ("words", "said"),
+    [
+        pytest.param(["--policy", "eaco"], "--policy: is eaco; order is about order alone", id="sharing"),
+        pytest.param(["--gpus", "12"], "--gpus: is 12; expected a multiple of 8", id="half-a-node"),
+        pytest.param(["--gpus", "8", "--nodes", "2"], "no --nodes beside", id="both"),
+        pytest.param(["--gpus-per-node", "4"], "--gpus-per-node: 4 is not possible", id="small-nodes"),
+        pytest.param(["--order", "quickest"], "--order: 'quickest' is not known", id="no-such-order"),
+        pytest.param(
+            ["--scenario", "mixed", "--load", "0.3"], "--load: the demand alone is more", id="no-job"
+        ),
+    ],
 )
-def test_a_real_trace_agrees_with_an_independent_program(
-    order: str, mean_jct_s: float, makespan_s: float
+def test_what_cannot_be_run(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """ITP's cluster 10 on 3 nodes of 8 GPUs, strict head of line and best fit: to the second."""
-    trace = read_trace(benchmark_data("itp_traces/cluster10.csv"), "itp")
-    jobs = tuple(
-        OrderJob(f"{row:04d}", job.gpus, job.submit_s, job.work_s, job.work_s)
-        for row, job in enumerate(trace.jobs)
-        if job.gpus in {1, 2, 4, 8}
-    )
-    first_s = min(job.submit_s for job in jobs)
-    day = OrderDay(24, jobs, (0,) * 24)
-    settings = PoolSettings(name="order", policy="exclusive", ordering=order, memory_margin_mib=0)
-    result = run_day(day, settings, until_s=math.inf)
-    assert len(jobs) == 258
-    jct_s = statistics.fmean(result.ends_s[job.job_id] - job.submit_s for job in jobs)
-    assert jct_s == pytest.approx(mean_jct_s, abs=0.01)
-    assert max(result.ends_s.values()) - first_s == makespan_s
+    """One clear message and exit code 2; nothing is written."""
+    assert main(["run", "order", *words, "--out", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_references_belong_to_the_benchmark(tmp_path: Path) -> None:
+    """Greedy fill and largest first are for comparison alone: no other run, and no pool, can name them."""
+    with pytest.raises(InvalidSettingError, match="--order: 'greedy' is not known"):
+        BENCHMARKS["gavel-gpus"](Choices(order="greedy"))
+
+
+def test_days_of_real_traces() -> None:
+    """The seed counts the days of the traces whose load is near; beyond the last, it is told how many."""
+    benchmark_data("itp_traces/cluster01.csv")
+    first, second = (draw_day(DayKind.ITP, 64, 1.0, number) for number in (0, 1))
+    assert first.source != second.source
+    for day in (first, second):
+        assert 0 <= day.jobs[0].submit_s <= day.jobs[-1].submit_s < DAY_S
+        assert {job.gpus for job in day.jobs} <= {1, 2, 4, 8}
+        asked = sum(job.gpus * min(job.work_s, DAY_S) for job in day.jobs) / (64 * DAY_S)
+        assert asked == pytest.approx(1.0, rel=0.15)
+    with pytest.raises(TraceError, match=r"--seed: is 99; the traces have \d+ days with a load of 1 on 64"):
+        draw_day(DayKind.ITP, 64, 1.0, 99)
