@@ -196,11 +196,12 @@ class GpuLane:
         if self._is_ledger_in_doubt and self._has_lost_leases():
             return
         report = self.services.admission.run_once(self._read_meters())
-        for changed in report.changed:
-            for job_id in changed.job_ids:
+        # Not only what is news for a kind: a job may come to an answer that stands already.
+        for decided in report.decided:
+            for job_id in decided.job_ids:
                 key = self._key_of(job_id)
                 if key is not None:
-                    self.reasons.note(job_id, key, changed.decision)
+                    self.reasons.note(job_id, key, decided.decision)
         for rejection in report.rejected:
             self._reject(rejection.job_id, text_of(rejection.decision))
         if report.problem is not None:

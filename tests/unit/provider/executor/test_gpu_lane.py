@@ -63,6 +63,19 @@ def test_a_waiting_task_is_told_why_once(rig):
     ]
 
 
+def test_c63_a_task_that_comes_to_a_reason_which_stands_is_told_it_too(rig):
+    """Whoever joins those who wait gets a line of its own, with the reason that they have."""
+    for number, name in enumerate(("first", "second", "third")):
+        rig.queue(f"{number}", name)
+        rig.beat()
+    assert [(task, event) for task, event, _ in rig.host.told] == [
+        ("first", "eaco admit"),
+        ("second", "eaco hold"),
+        ("third", "eaco hold"),
+    ]
+    assert rig.host.told[1][2] == rig.host.told[2][2]
+
+
 def test_c20_a_task_that_was_cleared_before_its_dispatch_is_not_started(rig):
     """A lease for a task instance that is no longer queued falls at once, and nothing is started."""
     rig.queue("a", "first")
