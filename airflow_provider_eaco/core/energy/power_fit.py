@@ -19,10 +19,10 @@ from airflow_provider_eaco.core.energy.similarity import Trait, likeness
 from airflow_provider_eaco.core.energy.tiles import FloatArray, product
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope
 
-# Variances of the logarithm of power / formula: the formulas err by some 10 %, and published tables of set
-# power are good to about 2 %.
+# Variances of the logarithm of power / formula: on other hardware the formulas may err by some 10 %, for
+# single models by some 3 % more, and published tables of set power are good to about 2 %.
 _ALL_SETS = 0.01
-_MODEL, _SCALE, _FAMILY = 0.005, 0.005, 0.001
+_MODEL, _SCALE, _FAMILY = 0.001, 0.001, 0.0002
 _NOISE = 0.0004
 
 

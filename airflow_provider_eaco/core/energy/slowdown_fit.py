@@ -24,6 +24,9 @@ from airflow_provider_eaco.core.energy.similarity import Trait
 from airflow_provider_eaco.core.energy.tiles import FloatArray, product
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
 
+# Lessons are given to this many decimals: equal ones stay equal, whatever machine computes them.
+_DECIMALS = 9
+
 # Pairs grow with the square of the families: a lesson among more looks at the set's own families alone.
 _MOST_FAMILIES = 40
 
@@ -109,7 +112,7 @@ class SlowdownFit:
         common = covariance(unknown.design, trial) - product(unknown.cross, weighed.T)
         taught = np.sum(common * np.linalg.solve(noisy, common.T).T, axis=1)
         after = np.sqrt(np.maximum(0.0, unknown.spread**2 - taught))
-        return Lesson(members, float(np.mean(unknown.spread)), float(np.mean(after)))
+        return Lesson(members, *(round(float(np.mean(each)), _DECIMALS) for each in (unknown.spread, after)))
 
     def _unknown(
         self, among: frozenset[str], own: frozenset[str] | None, alone: Mapping[str, Alone]
