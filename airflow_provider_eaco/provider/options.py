@@ -105,6 +105,16 @@ OPTIONS: tuple[Option, ...] = (
         "nvml",
     ),
     Option(
+        "node_power",
+        "string",
+        "",
+        "Where the power of this whole machine can be read, as a JSON object: kind (redfish or prometheus),"
+        " url (of the Redfish resource, or Prometheus' root) and for Prometheus query, which gives one number"
+        " of W. It is held against the GPUs' counters once an hour, in the scheduler's log; credentials come"
+        " from the user's .netrc. Empty: nothing is asked.",
+        '{"kind": "redfish", "url": "https://bmc.example.org/redfish/v1/Chassis/1/Power"}',
+    ),
+    Option(
         "simulated_nodes",
         "string",
         "auto",

@@ -16,9 +16,10 @@ from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
 from airflow_provider_eaco.engine.pool_manager import Inventory
 from airflow_provider_eaco.provider import workloads
 from airflow_provider_eaco.provider.compat import own_session
+from airflow_provider_eaco.provider.node_settings import GpuSource
 from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.services import NodeMeter, Services
-from airflow_provider_eaco.provider.settings import EacoSettings, GpuSource, load_settings
+from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.inventory import SqlReadings
@@ -29,6 +30,7 @@ from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.store.session import Database, DatabaseClock
 from airflow_provider_eaco.telemetry import nvml_probe
+from airflow_provider_eaco.telemetry.node_power_source import HttpNodePower, SourceKind
 from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
 from airflow_provider_eaco.telemetry.nvml_feed import SamplingProcess
 from airflow_provider_eaco.telemetry.simulated import (
@@ -138,7 +140,16 @@ def _real_meter(settings: EacoSettings, profiles: ProfileStore) -> NodeMeter:
         solo = profiles.book().solo_of(family, gpu_model, gpu_count)
         return None if solo is None else solo.utilisation_pct
 
-    nvml = NvmlTelemetry(settings.host, SamplingProcess(), ProcessOwners(), solo_utilisation=solo_utilisation)
+    source = settings.node_power
+    nvml = NvmlTelemetry(
+        settings.host,
+        SamplingProcess(),
+        ProcessOwners(),
+        solo_utilisation=solo_utilisation,
+        node_power=None
+        if source is None
+        else HttpNodePower(settings.host, SourceKind(source.kind), source.url, source.query),
+    )
     return NodeMeter(nvml, nvml, nvml, live=nvml)
 
 

@@ -8,18 +8,21 @@ until samples come again.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, RunEnergy, RunKey
+from airflow_provider_eaco.core.energy.node_energy import NodeEnergy
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.ports import EnergyLog, EnergyPart, Occupant, RunMeter
 from airflow_provider_eaco.telemetry.device_health import HealthBook, Verdict
 from airflow_provider_eaco.telemetry.gpu_models import model_of_board
+from airflow_provider_eaco.telemetry.node_power_source import NodePower
 from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, ProcessTable, attribute
 from airflow_provider_eaco.telemetry.nvml_books import Place, RunBooks, Sight, SoloUtilisation
 from airflow_provider_eaco.telemetry.nvml_feed import SampleSource
@@ -60,6 +63,7 @@ class NvmlTelemetry:
     :param processes: who owns the processes that are seen on GPUs.
     :param solo_utilisation: mean utilisation of a family alone, as far as it is known, by family, GPU model
         and count.
+    :param node_power: the power meter of the whole machine, where there is one.
     :param clock: seconds since the epoch.
     :param monotonic: the machine's steady clock, which the samples carry.
     """
@@ -71,6 +75,7 @@ class NvmlTelemetry:
         processes: ProcessTable,
         *,
         solo_utilisation: SoloUtilisation | None = None,
+        node_power: NodePower | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         first_wait_s: float = FIRST_WAIT_S,
@@ -86,6 +91,8 @@ class NvmlTelemetry:
         self._known: dict[str, _Known] = {}
         self._health = HealthBook()
         self._books = RunBooks(solo_utilisation)
+        self._node_power = node_power
+        self._node_energy = NodeEnergy()
         self._notes = NoteBook(node)
         self._present = _Present()
         self._closing: set[RunKey] = set()
@@ -96,6 +103,8 @@ class NvmlTelemetry:
     def close(self) -> None:
         """Stop sampling."""
         self._source.close()
+        if self._node_power is not None:
+            self._node_power.close()
 
     # -- samples -------------------------------------------------------------------------------------------
 
@@ -149,6 +158,10 @@ class NvmlTelemetry:
             uses[uuid] = attribute(seen.processes, seen.memory, owners, keys, active)
             self._notes.note_use(uuid, uses[uuid], keys)
         self._books.count(Sight(sample.at_s, sample.monotonic_s, devices, places, uses))
+        if self._node_power is not None:
+            gpus_j = math.fsum(each.energy_j for each in self._books.accounts.devices.values())
+            self._node_energy.look(self._node_power.look(), gpus_j)
+            self._notes.note_node(self._node_energy)
         verdicts = self._judge(sample, devices)
         self._present = _Present(
             sample,
@@ -255,6 +268,11 @@ class NvmlTelemetry:
         """Return what each device has used since the start of this meter, and who used it."""
         with self._lock:
             return dict(self._books.accounts.devices)
+
+    def node_energy(self) -> NodeEnergy:
+        """Return what the whole machine has used beside its GPUs, as far as its own power is known."""
+        with self._lock:
+            return replace(self._node_energy)
 
     def devices(self) -> Sequence[DeviceSample]:
         """Return the last look at every device, with all that a reading has no place for."""

@@ -6,10 +6,14 @@ import logging
 from collections.abc import Collection, Mapping
 
 from airflow_provider_eaco.core.energy.accounting import RunKey
+from airflow_provider_eaco.core.energy.node_energy import NodeEnergy
 from airflow_provider_eaco.core.model.gpu import GpuHealth
 from airflow_provider_eaco.telemetry.device_health import PROGRAM_XIDS, Verdict
 from airflow_provider_eaco.telemetry.nvml_attribution import Attribution
 from airflow_provider_eaco.telemetry.nvml_sample import DeviceSample
+
+# How often a node's own meter is held against its GPUs.
+NODE_INTERVAL_S = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +28,7 @@ class NoteBook:
         self._unknown: set[tuple[str, str]] = set()
         self._strangers: set[str] = set()
         self._trespassers: set[tuple[str, RunKey]] = set()
+        self._node_told_s = 0.0
 
     def note_problem(self, problem: str | None) -> None:
         """Tell that NVML as a whole cannot be asked, or can again."""
@@ -62,6 +67,21 @@ class NoteBook:
             self._unknown.update((uuid, what) for what in new)
             told = "; ".join(f"{what}: {unknown[what]}" for what in sorted(new))
             log.info("Not known of a GPU: gpu=%s %s", uuid, told)
+
+    def note_node(self, energy: NodeEnergy) -> None:
+        """Tell once an hour of metered time what the machine took beside its GPUs, or that this cannot be."""
+        if energy.seconds - self._node_told_s < NODE_INTERVAL_S:
+            return
+        self._node_told_s = energy.seconds
+        numbers = (self._node, energy.seconds, energy.node_j, energy.gpus_j)
+        if energy.is_plausible:
+            log.info("Energy of the machine: node=%s seconds=%.0f node_j=%.0f gpus_j=%.0f", *numbers)
+        else:
+            log.warning(
+                "The GPUs took more than the machine, so one meter is wrong or of another machine: "
+                "node=%s seconds=%.0f node_j=%.0f gpus_j=%.0f",
+                *numbers,
+            )
 
     def note_use(self, uuid: str, use: Attribution, holders: Collection[RunKey]) -> None:
         """Tell of strangers beside our runs, and of runs on GPUs that they do not hold."""

@@ -10,8 +10,9 @@ import pytest
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.provider.node_settings import GpuSource, NodePowerSettings
 from airflow_provider_eaco.provider.options import DEFAULTS
-from airflow_provider_eaco.provider.settings import EacoSettings, GpuSource, parse_settings
+from airflow_provider_eaco.provider.settings import EacoSettings, parse_settings
 from airflow_provider_eaco.provider.wiring import make_meters
 from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
 from airflow_provider_eaco.telemetry import nvml_probe
@@ -89,3 +90,28 @@ def test_real_gpus_are_metered_by_a_process_of_their_own(
     assert (node.name, [gpu.model for gpu in node.gpus]) == ("gpu-box", ["V100", "V100"])
     assert meter.live is not None
     meter.live.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[]", "must be a JSON object of texts"),
+        ('{"kind": "ipmi", "url": "http://b"}', "kind is 'ipmi', must be redfish or prometheus"),
+        ('{"kind": "redfish", "url": "ftp://b"}', "must begin with http"),
+        ('{"kind": "redfish"}', "must begin with http"),
+        ('{"kind": "prometheus", "url": "http://b"}', "query is needed for prometheus"),
+        ('{"kind": "redfish", "url": "http://b", "query": "x"}', "and for nothing else"),
+        ('{"kind": "redfish", "url": "http://b", "user": "root"}', "unknown user; allowed are"),
+    ],
+)
+def test_a_power_meter_that_cannot_be_used_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+    """The error names the option and what is allowed."""
+    with pytest.raises(InvalidSettingError, match=rf"\[eaco\] node_power.*{problem}"):
+        parse(tmp_path, node_power=text)
+
+
+def test_the_power_of_the_machine_is_read_where_it_is_configured(tmp_path: Path) -> None:
+    """Without the option nothing is asked."""
+    assert parse(tmp_path).node_power is None
+    told = parse(tmp_path, node_power='{"kind": "prometheus", "url": "http://p:9090", "query": "power"}')
+    assert told.node_power == NodePowerSettings("prometheus", "http://p:9090", "power")

@@ -1,0 +1,89 @@
+"""From the text of an option to values: the checks that all options share, each with one clear error."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.provider.options import EXAMPLES, SECTION
+
+
+def setting_error(option: str, problem: str) -> InvalidSettingError:
+    """Return the error that names the option and says what is wrong with its value."""
+    return InvalidSettingError(f"[{SECTION}] {option}", problem)
+
+
+def read_json(option: str, text: str) -> Any:
+    """Return what the JSON says; a name that stands twice in an object is an error.
+
+    :raises InvalidSettingError: naming the option.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise setting_error(
+            option, f"is not JSON that can be used: {error}; example: {EXAMPLES[option]}"
+        ) from error
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(map(repr, repeated))} stands there twice")
+    return dict(pairs)
+
+
+def read_objects(option: str, text: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the objects of a JSON list.
+
+    :raises InvalidSettingError: naming the option.
+    """
+    rows = read_json(option, text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise setting_error(option, f"must be a JSON list of objects; example: {EXAMPLES[option]}")
+    return tuple(rows)
+
+
+def read_number(option: str, value: object, allowed: str, is_allowed: Callable[[float], bool]) -> float:
+    """Return a finite number of which ``is_allowed`` holds; ``allowed`` says so in the one message.
+
+    :raises InvalidSettingError: naming the option.
+    """
+    try:
+        number = float(value) if isinstance(value, str | int | float) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number) or not is_allowed(number):
+        raise setting_error(option, f"{value!r} must be {allowed}")
+    return number
+
+
+def above_0(option: str, value: object) -> float:
+    """Return a number above 0.
+
+    :raises InvalidSettingError: naming the option.
+    """
+    return read_number(option, value, "a number above 0", lambda number: number > 0)
+
+
+def whole(option: str, value: object, least: int = 1) -> int:
+    """Return a whole number of at least ``least``.
+
+    :raises InvalidSettingError: naming the option.
+    """
+    allowed = f"a whole number of at least {least}"
+    return int(read_number(option, value, allowed, lambda number: number.is_integer() and number >= least))
+
+
+def refuse_unknown(option: str, row: Mapping[str, Any], allowed: set[str]) -> None:
+    """Require that an object has no other names.
+
+    :raises InvalidSettingError: naming the option and what is allowed.
+    """
+    unknown = sorted(set(row) - allowed)
+    if unknown:
+        raise setting_error(option, f"unknown {', '.join(unknown)}; allowed are {', '.join(sorted(allowed))}")
