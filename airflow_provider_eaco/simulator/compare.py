@@ -1,7 +1,8 @@
 """``eaco-sim compare``: policies, orderings and numbers of residents side by side, in both accountings.
 
 Each run is a process of its own and leaves its files in a folder of its own; FIFO exclusive, against which
-the others are held, is always among them. An option that only some policies use (``--mean-stretch``,
+the others are held, is always among them. With ``--seeds`` everything is run once for each seed, and a table
+of means is printed. An option that only some policies use (``--mean-stretch``,
 ``--sleep policy``) makes further runs of those alone.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -26,12 +27,22 @@ from rich.table import Table
 from airflow_provider_eaco.core.model.errors import EacoError, InvalidSettingError
 from airflow_provider_eaco.core.policy.base import Lever
 from airflow_provider_eaco.simulator import run_command
+from airflow_provider_eaco.simulator.figures import markdown_of, rows_of
+from airflow_provider_eaco.simulator.order_table import table_of
+from airflow_provider_eaco.simulator.order_workload import (
+    USUAL_DAY,
+    DayChoices,
+    DayKind,
+    DemandKept,
+    Oversized,
+)
 from airflow_provider_eaco.simulator.report import write_report
 from airflow_provider_eaco.simulator.report.page import COLUMNS, table_rows
 from airflow_provider_eaco.simulator.report.results import RunResult, read_run
 from airflow_provider_eaco.simulator.scenario import EXCLUSIVE, Accounting, SleepBy, levers_by_name
 
 BASELINE_ORDER = "fifo"
+ORDERS_OF_A_DAY = ("fifo", "greedy", "largest", "backfill", "horizon")
 
 
 class RunFailedError(EacoError):
@@ -48,14 +59,23 @@ class Variant:
     max_residents: int | None = None
     mean_stretch: float | None = None
     sleep: SleepBy = SleepBy.RULE
+    day: DayChoices = USUAL_DAY
 
     @property
     def name(self) -> str:
         """The folder of its files."""
+        peak = "_peak" if self.day.demand is DemandKept.PEAK else ""
+        waits = "_wait" if self.day.oversized is Oversized.WAIT else ""
         residents = "" if self.max_residents is None else f"-{self.max_residents}"
         stretch = "" if self.mean_stretch is None else f"-{self.mean_stretch:g}"
         by_policy = "-by-policy" if self.sleep is SleepBy.POLICY else ""
-        return f"{self.policy}{residents}{stretch}_{self.order}_{self.accounting.value}{by_policy}"
+        return (
+            f"{self.policy}{residents}{stretch}_{self.order}_{self.accounting.value}{by_policy}{peak}{waits}"
+        )
+
+
+# A variant with the seed that it is run under.
+Run = tuple[Variant, int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,18 +86,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         nargs="+",
         type=policy_of,
-        default=[(EXCLUSIVE, None), ("eaco", None)],
         metavar="POLICY[:N]",
         help="policies, each with the number of jobs that may share GPUs (default: exclusive eaco)",
     )
-    parser.add_argument("--order", nargs="+", default=[BASELINE_ORDER], help="orderings (default: fifo)")
+    parser.add_argument(
+        "--order",
+        nargs="+",
+        help=f"orderings (default: fifo; in the benchmark order {' '.join(ORDERS_OF_A_DAY)})",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=seeds_of,
+        metavar="SEEDS",
+        help="run everything under each of these seeds, as in 0-19 or 1,2,5",
+    )
     parser.add_argument(
         "--accounting",
         nargs="+",
         type=Accounting,
         choices=list(Accounting),
-        default=list(Accounting),
-        help="default: both",
+        help="default: both; in the benchmark order always-on",
     )
     parser.add_argument(
         "--sleep",
@@ -105,14 +133,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Make the runs, write their report, print the figures; return the exit code."""
+    set_defaults(options)
     variants = variants_of(options)
+    seeds = options.seeds or (options.seed,)
+    runs = [(variant, seed) for seed in seeds for variant in variants]
+    run_all(options, runs)
     folder: Path = options.out
-    run_all(options, variants)
-    folders = [folder / variant.name for variant in variants]
     if options.report:
-        write_report(folder, folders, command_of(options))
-    print_figures([read_run(one) for one in folders])
+        # Runs of other jobs are not to be shown on one page: it is that of the first seed.
+        write_report(folder, [folder_of(options, run) for run in runs[: len(variants)]], command_of(options))
+    if options.benchmark == "order":
+        print(table_of([read_run(folder_of(options, run)) for run in runs]), end="")  # noqa: T201 - the answer
+    elif options.seeds:
+        print(markdown_of(folder, rows_of(folder)), end="")  # noqa: T201 - the answer
+    else:
+        print_figures([read_run(folder_of(options, run)) for run in runs])
     return 0
+
+
+def set_defaults(options: argparse.Namespace) -> None:
+    """Fill in what the user left open, which depends on the benchmark."""
+    of_a_day = options.benchmark == "order"
+    if options.policy is None:
+        options.policy = [(EXCLUSIVE, None)] if of_a_day else [(EXCLUSIVE, None), ("eaco", None)]
+    if options.order is None:
+        options.order = list(ORDERS_OF_A_DAY) if of_a_day else [BASELINE_ORDER]
+    if options.accounting is None:
+        options.accounting = [Accounting.ALWAYS_ON] if of_a_day else list(Accounting)
+
+
+def folder_of(options: argparse.Namespace, run: Run) -> Path:
+    """Return where the run's files go: under its seed where there are several."""
+    variant, seed = run
+    folder: Path = options.out / f"seed-{seed:03d}" if options.seeds else options.out
+    return folder / variant.name
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Return the seeds in ``0-19`` or ``1,2,5``, each once.
+
+    :raises argparse.ArgumentTypeError: for anything else.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not (last.isdecimal() and int(first) <= int(last))):
+            raise argparse.ArgumentTypeError(f"{text!r} is not as 0-19 or 1,2,5")
+        found.update(dict.fromkeys(range(int(first), int(last if dash else first) + 1)))
+    return tuple(found)
 
 
 def policy_of(text: str) -> tuple[str, int | None]:
@@ -136,7 +204,8 @@ def variants_of(options: argparse.Namespace) -> list[Variant]:
     _check_used(levers.values(), Lever.NODE_SLEEP, "--sleep policy", SleepBy.POLICY in options.sleep)
     found: dict[Variant, None] = {}
     for accounting in options.accounting:
-        found[Variant(EXCLUSIVE, BASELINE_ORDER, accounting)] = None
+        for baseline in _baselines_of(options, accounting):
+            found[baseline] = None
         for (policy, residents), order in product(options.policy, options.order):
             stretches = options.mean_stretch if Lever.MEAN_STRETCH in levers[policy] else [None]
             sleeps = [
@@ -146,8 +215,21 @@ def variants_of(options: argparse.Namespace) -> list[Variant]:
                 or (accounting is Accounting.SLEEP and Lever.NODE_SLEEP in levers[policy])
             ]
             for stretch, sleep in product(stretches, sleeps):
-                found[Variant(policy, order, accounting, residents, stretch, sleep)] = None
+                found[Variant(policy, order, accounting, residents, stretch, sleep, _day_of(options))] = None
     return list(found)
+
+
+def _day_of(options: argparse.Namespace) -> DayChoices:
+    return DayChoices(options.scenario, options.demand, options.oversized)
+
+
+def _baselines_of(options: argparse.Namespace, accounting: Accounting) -> list[Variant]:
+    """Return FIFO exclusive; beside real-time inference with its peak kept all day, in both ways to queue."""
+    day = _day_of(options)
+    days = [day]
+    if options.benchmark == "order" and day.kind is DayKind.MIXED:
+        days = [replace(day, demand=DemandKept.PEAK, oversized=oversized) for oversized in Oversized]
+    return [Variant(EXCLUSIVE, BASELINE_ORDER, accounting, day=each) for each in days]
 
 
 def _check_used(levers: Iterable[frozenset[Lever]], lever: Lever, option: str, chosen: bool) -> None:
@@ -155,22 +237,23 @@ def _check_used(levers: Iterable[frozenset[Lever]], lever: Lever, option: str, c
         raise InvalidSettingError(option, "none of the policies uses it; leave the option out")
 
 
-def run_all(options: argparse.Namespace, variants: Sequence[Variant]) -> None:
+def run_all(options: argparse.Namespace, runs: Sequence[Run]) -> None:
     """Make all runs, as many at one time as ``--processes`` says.
 
     :raises RunFailedError: with the first run that failed; those that have not begun are not made.
     """
     context = multiprocessing.get_context("spawn")
-    workers = max(1, min(options.processes, len(variants)))
+    workers = max(1, min(options.processes, len(runs)))
     with (
-        _progress(len(variants)) as advance,
+        _progress(len(runs)) as advance,
         ProcessPoolExecutor(workers, mp_context=context) as pool,
     ):
-        waiting = {pool.submit(_run, _options_of(options, variant)): variant for variant in variants}
+        waiting = {pool.submit(_run, _options_of(options, run)): run for run in runs}
         try:
             for done in as_completed(waiting):
-                advance(waiting[done].name)
-                _raise_problem(done, waiting[done])
+                variant, _ = waiting[done]
+                advance(variant.name)
+                _raise_problem(done, variant)
         except RunFailedError:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -185,7 +268,8 @@ def _raise_problem(done: Future[str], variant: Variant) -> None:
         raise RunFailedError(f"{variant.name}: {problem}")
 
 
-def _options_of(options: argparse.Namespace, variant: Variant) -> argparse.Namespace:
+def _options_of(options: argparse.Namespace, run: Run) -> argparse.Namespace:
+    variant, seed = run
     values = {
         **vars(options),
         "policy": variant.policy,
@@ -194,7 +278,10 @@ def _options_of(options: argparse.Namespace, variant: Variant) -> argparse.Names
         "max_residents": variant.max_residents,
         "mean_stretch": variant.mean_stretch,
         "sleep": variant.sleep,
-        "out": options.out / variant.name,
+        "demand": variant.day.demand,
+        "oversized": variant.day.oversized,
+        "seed": seed,
+        "out": folder_of(options, run),
         # One report shows all of them.
         "report": False,
     }
@@ -255,9 +342,14 @@ def command_of(options: argparse.Namespace) -> str:
         "belief",
         "belief_error",
         "duration_error",
-        "seed",
+        "gpus",
     ):
         value = getattr(options, name)
         if value:
             words += [f"--{name.replace('_', '-')}", f"{value}"]
+    if options.benchmark == "order":
+        words += ["--scenario", options.scenario]
+    words += (
+        ["--seeds", ",".join(map(str, options.seeds))] if options.seeds else ["--seed", f"{options.seed}"]
+    )
     return " ".join(words)

@@ -107,7 +107,8 @@ class Simulation:
             if news or (self._waiting and (ended or arrived)):
                 left -= self._plan(now_s)
         self.cluster.close(self._ended_s)
-        self.recording.end_at(self._ended_s)
+        if left:
+            self.recording.end_at(self._ended_s)
         return self.recording
 
     def _next_instant(self) -> float | None:

@@ -294,6 +294,8 @@ def _settings(
     )
     if choices.mean_stretch is not None:
         settings = replace(settings, mean_stretch=choices.mean_stretch)
+    if choices.day != USUAL_DAY and ordering_of is make_ordering:
+        raise InvalidSettingError("--scenario, --demand, --oversized", "belong to the benchmark order")
     _check_names(settings, ordering_of)
     _check_levers(choices, settings)
     return settings

@@ -54,6 +54,11 @@ class RunResult:
     @property
     def label(self) -> str:
         """What tells this run from others of one benchmark."""
+        day = self.summary.get("order_day")
+        if day:
+            kept = "" if day["scenario"] != "mixed" or day["demand"] == "curve" else ", peak kept"
+            waits = ", oversized jobs wait" if day["oversized"] == "wait" else ""
+            return f"{self.summary['order']}{kept}{waits}"
         policy, order = str(self.summary["policy"]), str(self.summary["order"])
         residents = self.summary.get("max_residents")
         limit = f" \N{LESS-THAN OR EQUAL TO}{residents}" if residents and policy != "exclusive" else ""

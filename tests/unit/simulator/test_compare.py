@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -22,10 +23,12 @@ TRACE = str(ROOT / "tests" / "data" / "traces" / "eaco.csv")
 BOTH = (Accounting.ALWAYS_ON, Accounting.SLEEP)
 
 
-def options_of(*words: str) -> Namespace:
+def options_of(*words: str, what: Sequence[str] = ("--trace", TRACE)) -> Namespace:
     parser = ArgumentParser()
     compare.add_arguments(parser)
-    return parser.parse_args(["--trace", TRACE, "--out", "x", *words])
+    options = parser.parse_args([*what, "--out", "x", *words])
+    compare.set_defaults(options)
+    return options
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,68 @@ def test_names_of_folders_differ() -> None:
     names = [variant.name for variant in variants_of(options)]
     assert len(set(names)) == len(names) == 12
     assert names[:2] == ["exclusive_fifo_always-on", "exclusive_sjf_always-on"]
+
+
+def test_the_orders_of_a_day() -> None:
+    """In the benchmark order each order is run once; beside inference fifo also with its peak kept."""
+    batch = [variant.name for variant in variants_of(options_of(what=("order",)))]
+    assert batch == [f"exclusive_{order}_always-on" for order in compare.ORDERS_OF_A_DAY]
+    words = ("--scenario", "mixed", "--order", "fifo", "horizon")
+    mixed = [variant.name for variant in variants_of(options_of(*words, what=("order",)))]
+    assert mixed == [
+        "exclusive_fifo_always-on_peak",
+        "exclusive_fifo_always-on_peak_wait",
+        "exclusive_fifo_always-on",
+        "exclusive_horizon_always-on",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("7", (7,)), ("0-3", (0, 1, 2, 3)), ("1,5-6,5", (1, 5, 6)), ("2-2", (2,))]
+)
+def test_seeds_are_listed(text: str, seeds: tuple[int, ...]) -> None:
+    """Single seeds and ranges, each once."""
+    assert options_of("--seeds", text).seeds == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "1..3"])
+def test_seeds_that_are_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no list of seeds is refused, with exit code 2."""
+    with pytest.raises(SystemExit) as caught:
+        options_of(f"--seeds={text}")
+    assert caught.value.code == 2
+    assert "is not as 0-19 or 1,2,5" in capsys.readouterr().err
+
+
+def test_orders_are_compared_over_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With seeds each run has its folder, and the table has means with their spread, beside the bound."""
+    words = ["order", "--scenario", "mixed", "--load", "0.7", "--seeds", "1,3", "--order", "horizon"]
+    assert main(["compare", *words, "--processes", "1", "--no-report", "--out", str(tmp_path)]) == 0
+    head, _, *rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert head[:6] == [
+        "order",
+        "days",
+        "used, %",
+        "to fifo, points",
+        "to fifo that oversized jobs block, points",
+        "no schedule exceeds, %",
+    ]
+    assert [row[0] for row in rows] == ["fifo, peak kept", "fifo, peak kept, oversized jobs wait", "horizon"]
+    used = []
+    for seed in (1, 3):
+        folder = tmp_path / f"seed-{seed:03d}" / "exclusive_horizon_always-on"
+        used.append(100 * json.loads((folder / "summary.json").read_text())["order_day"]["used"])
+    mean, spread = sum(used) / 2, abs(used[0] - used[1]) / 2**0.5
+    assert rows[2][2] == f"{mean:.1f} \N{PLUS-MINUS SIGN} {spread:.1f}"
+    assert rows[0][3].startswith("+0.0")
+
+
+def test_policies_are_compared_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With seeds every other benchmark and a trace end in the table of `figures`."""
+    words = ["--trace", TRACE, "--nodes", "2", "--seeds", "1-2", "--policy", "exclusive"]
+    words += ["--accounting", "always-on", "--processes", "1", "--no-report", "--out", str(tmp_path)]
+    assert main(["compare", *words]) == 0
+    assert f"`{tmp_path.name}`, seeds 1 to 2:" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

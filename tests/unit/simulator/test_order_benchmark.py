@@ -249,8 +249,10 @@ def test_what_cannot_be_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_references_belong_to_the_benchmark(tmp_path: Path) -> None:
-    """Greedy fill and largest first are for comparison alone: no other run, and no pool, can name them."""
+def test_what_belongs_to_the_benchmark() -> None:
+    """Greedy fill, largest first and the day's choices are for this comparison alone."""
+    with pytest.raises(InvalidSettingError, match="belong to the benchmark order"):
+        BENCHMARKS["gavel-gpus"](Choices(day=PEAK))
     with pytest.raises(InvalidSettingError, match="--order: 'greedy' is not known"):
         BENCHMARKS["gavel-gpus"](Choices(order="greedy"))
 
