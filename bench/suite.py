@@ -16,7 +16,15 @@ from sqlalchemy.engine import Engine
 from airflow_provider_eaco.core.cycle import run_cycle as run_admission_cycle
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy
 from airflow_provider_eaco.store import schema
-from bench import bench_cycle, bench_handover, bench_heartbeat, bench_horizon, bench_store, bench_throughput
+from bench import (
+    bench_cycle,
+    bench_handover,
+    bench_heartbeat,
+    bench_horizon,
+    bench_store,
+    bench_telemetry,
+    bench_throughput,
+)
 from bench.figures import Aim, Figure, Kind, Outcome, figures_of
 from tests.databases import postgres_server, sqlite_engine
 
@@ -101,6 +109,7 @@ BENCHMARKS = {
         Benchmark("cycle", "one admission cycle, computing alone", run_cycle),
         Benchmark("horizon", "one admission cycle with the ordering horizon", run_horizon),
         Benchmark("store", "the store's calls with 1,000 waiting jobs and 512 GPUs", run_store),
+        Benchmark("telemetry", "one look at eight real GPUs with 32 processes", bench_telemetry.run),
         Benchmark("heartbeat", "a heartbeat of the live executor with 1,000 held tasks", bench_heartbeat.run),
         Benchmark(
             "handover", "from a free GPU to the next task's code, in a real Airflow", bench_handover.run
