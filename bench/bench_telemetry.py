@@ -1,8 +1,8 @@
 """What reading eight real GPUs once a second costs, measured on a library that answers as NVML does.
 
 CPU time of one sample: every call of pynvml, the line to the scheduler, and there its reading, the owners of
-32 processes out of ``/proc`` and the energy accounts of 32 residents. The library answers from memory, so what a
-driver's own work costs on top is not in it. A sample a second below 10 ms is less than 1 % of a core.
+32 processes out of ``/proc`` and the energy accounts of 32 residents. The library answers from memory, so
+what a driver's own work costs on top is not in it. A sample a second below 10 ms is less than 1 % of a core.
 """
 
 from __future__ import annotations
