@@ -158,10 +158,10 @@ class NvmlTelemetry:
             uses[uuid] = attribute(seen.processes, seen.memory, owners, keys, active)
             self._notes.note_use(uuid, uses[uuid], keys)
         self._books.count(Sight(sample.at_s, sample.monotonic_s, devices, places, uses))
+        totals = self._books.accounts.devices.values()
         if self._node_power is not None:
-            gpus_j = math.fsum(each.energy_j for each in self._books.accounts.devices.values())
-            self._node_energy.look(self._node_power.look(), gpus_j)
-            self._notes.note_node(self._node_energy)
+            self._node_energy.look(self._node_power.look(), math.fsum(each.energy_j for each in totals))
+        self._notes.note_energy(sample.monotonic_s, totals, self._node_energy)
         verdicts = self._judge(sample, devices)
         self._present = _Present(
             sample,
@@ -184,6 +184,8 @@ class NvmlTelemetry:
             state, xids = (DeviceState.LOST, ()) if seen is None else (seen.state, seen.xids)
             verdicts[uuid] = self._health.judge(uuid, sample.monotonic_s, state, xids)
             self._notes.note_device(uuid, seen, verdicts[uuid], held_by[uuid])
+            if seen is not None:
+                self._notes.note_clocks(sample.monotonic_s, seen, held_by[uuid])
         return verdicts
 
     # -- the port ------------------------------------------------------------------------------------------
@@ -273,12 +275,6 @@ class NvmlTelemetry:
         """Return what the whole machine has used beside its GPUs, as far as its own power is known."""
         with self._lock:
             return replace(self._node_energy)
-
-    def devices(self) -> Sequence[DeviceSample]:
-        """Return the last look at every device, with all that a reading has no place for."""
-        with self._lock:
-            sample = self._present.sample
-            return () if sample is None else sample.devices
 
     def _store(self, parts: list[EnergyPart], energy_log: EnergyLog) -> None:
         while parts:

@@ -116,34 +116,39 @@ class SamplingProcess:
         if self._closing.is_set():
             process.kill()
         with process:
-            self._listen(process, deliver)
+            told = self._listen(process, deliver)
             process.kill()
             self._bury(process)
+        if told is None and not self._closing.is_set():
+            self._tell(f"the process that reads NVML has ended with code {process.returncode}", deliver)
 
-    def _listen(self, process: subprocess.Popen[bytes], deliver: Deliver) -> None:
+    def _listen(self, process: subprocess.Popen[bytes], deliver: Deliver) -> str | None:
+        """Hand on what the process says until it ends or falls silent; return the last problem told."""
         if process.stdout is None:  # pragma: no cover - it was asked for
-            return
+            return None
+        problem = None
         handle = process.stdout.fileno()
         rest = b""
         while select.select([handle], [], [], self._silence_s)[0]:
             data = os.read(handle, 2**20)
             if not data:
-                return
+                return problem
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                self._hand_on(line, deliver)
-        problem = f"NVML has not answered for {self._silence_s:.0f} s"
-        self._hand_on_sample(MachineSample(time.time(), time.monotonic(), problem=problem), deliver)
+                try:
+                    sample = MachineSample.from_line(line)
+                except ValueError as error:
+                    log.warning("A line of the GPU sampler cannot be read: error=%s", error)
+                    continue
+                problem = sample.problem
+                self._hand_on(sample, deliver)
+        return self._tell(f"NVML has not answered for {self._silence_s:.0f} s", deliver)
 
-    def _hand_on(self, line: bytes, deliver: Deliver) -> None:
-        try:
-            sample = MachineSample.from_line(line)
-        except ValueError as error:
-            log.warning("A line of the GPU sampler cannot be read: error=%s", error)
-            return
-        self._hand_on_sample(sample, deliver)
+    def _tell(self, problem: str, deliver: Deliver) -> str:
+        self._hand_on(MachineSample(time.time(), time.monotonic(), problem=problem), deliver)
+        return problem
 
-    def _hand_on_sample(self, sample: MachineSample, deliver: Deliver) -> None:
+    def _hand_on(self, sample: MachineSample, deliver: Deliver) -> None:
         try:
             deliver(sample)
         except Exception:

@@ -8,6 +8,7 @@ its parent is gone. :mod:`.nvml_feed` starts it.
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 import time
@@ -16,6 +17,8 @@ from typing import TextIO
 
 from airflow_provider_eaco.telemetry.nvml_reader import NvmlGoneError, NvmlReader
 from airflow_provider_eaco.telemetry.nvml_sample import MachineSample
+
+PARENT_INTERVAL_S = 5.0
 
 
 def write_samples(interval_s: float, out: TextIO) -> int:
@@ -38,17 +41,24 @@ def write_samples(interval_s: float, out: TextIO) -> int:
         # Python would flush once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return 0
-    except (NvmlGoneError, ImportError) as error:
-        out.write(MachineSample(time.time(), time.monotonic(), problem=str(error)).as_line())
+    except Exception as error:  # noqa: BLE001 - nobody but the reader of the line learns of it
+        problem = str(error) if isinstance(error, NvmlGoneError) else f"{type(error).__name__}: {error}"
+        out.write(MachineSample(time.time(), time.monotonic(), problem=problem).as_line())
         return 1
     finally:
         if reader is not None:
             reader.close()
 
 
-def _leave_with_parent() -> None:
-    """End the process when the parent's end of standard input is closed, also while a call hangs."""
-    sys.stdin.buffer.read()
+def _leave_with_parent(parent: int) -> None:
+    """End the process when its parent is gone, also while a call hangs.
+
+    That shows at the end of standard input; a process that the parent forked may have inherited the other
+    end, and then it shows by another parent.
+    """
+    while os.getppid() == parent:
+        if select.select([sys.stdin], [], [], PARENT_INTERVAL_S)[0] and not os.read(sys.stdin.fileno(), 1):
+            break
     os._exit(0)
 
 
@@ -70,5 +80,5 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{count_gpus()}\n")
         return 0
     _, interval_s = arguments
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     return write_samples(float(interval_s), sys.stdout)

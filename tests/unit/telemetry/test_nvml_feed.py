@@ -87,7 +87,8 @@ def test_a_process_that_dies_has_a_successor(feed: Feed) -> None:
     feed.until(bool)
     seen, first = len(feed.samples), feed.pid
     os.kill(first, signal.SIGKILL)
-    feed.until(lambda samples: len(samples) > seen + 1 and feed.pid != first)
+    feed.until(lambda samples: len(samples) > seen + 2 and feed.pid != first)
+    assert "the process that reads NVML has ended with code -9" in {each.problem for each in feed.samples}
 
 
 def test_c49_nvml_that_is_gone_is_told_and_tried_again(feed: Feed, machine: FakeMachine) -> None:

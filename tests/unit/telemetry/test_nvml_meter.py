@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.core.energy.accounting import DeviceLook
 from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
 from airflow_provider_eaco.telemetry.nvml import STALE_S, NvmlTelemetry
 from tests.contract.parts import ManualClock
@@ -199,3 +200,52 @@ def test_c43_a_task_on_a_gpu_that_it_was_not_granted_is_named(
     assert day.meter.read()[1].foreign_processes == 1
     told = [record.getMessage() for record in caplog.records if "was not granted" in record.message]
     assert told == [f"A task uses a GPU that it was not granted: gpu={uuid_of(machine, 1)} job_id=j1"]
+
+
+def test_a_gpu_that_heat_slows_down_is_told(
+    machine: FakeMachine, day: Day, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With who is there: no neighbour is to blame; not for the ordinary power limit, not again at once."""
+    machine.set(0, clocks_event=0x4)
+    day.meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    day.pass_s(2)
+    machine.set(0, clocks_event=0x4 | 0x40, temperature=91)
+    day.pass_s(5)
+    told = [record.getMessage() for record in caplog.records if "slowed down" in record.message]
+    assert len(told) == 1
+    assert told[0].endswith(
+        "by=hardware temperature temperature_c=91 power_w=42.0 power_limit_w=300.0 held_by=j1"
+    )
+
+
+@pytest.mark.parametrize(("node_w", "told"), [(900.0, "Energy of the machine"), (100.0, "took more than")])
+def test_the_sums_are_told_once_an_hour(
+    node_w: float, told: str, machine: FakeMachine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What runs, idle cards and strangers have taken, and the machine's own meter beside it."""
+    caplog.set_level(logging.INFO)
+    power = SteadyPower(clock, node_w)
+    meter = direct_meter(clock, node_power=power)
+    day = Day(machine, clock, meter)
+    day.pass_s(3600, 30.0, gpu0=200, gpu1=100)
+    assert not [record for record in caplog.records if "Energy of the GPUs" in record.message]
+    day.pass_s(60, 30.0, gpu0=200, gpu1=100)
+    (sums,) = [record.getMessage() for record in caplog.records if "Energy of the GPUs" in record.message]
+    assert "runs_j=0 idle_j=1080000 strangers_j=0 unknown_s=0" in sums
+    assert len([record for record in caplog.records if told in record.message]) == 1
+    assert meter.node_energy().host_j == pytest.approx((node_w - 300) * 3630, rel=0.01)
+    meter.close()
+    assert power.is_closed
+
+
+class SteadyPower:
+    """A meter of the whole machine that always shows the same."""
+
+    def __init__(self, clock: ManualClock, power_w: float) -> None:
+        self._clock, self._power_w, self.is_closed = clock, power_w, False
+
+    def look(self) -> DeviceLook:
+        return DeviceLook("n1", self._clock.now_s(), self._power_w)
+
+    def close(self) -> None:
+        self.is_closed = True
