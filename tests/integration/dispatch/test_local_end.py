@@ -10,11 +10,12 @@ from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_group import ProcessReference, boot_id, read_processes
 
 STARTER = """
-import json, sys
+import json, signal, sys
 from airflow_provider_eaco.core.ports import LaunchOrder
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 
 sys.path[:] = json.loads(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
 order = LaunchOrder(**json.loads(sys.argv[2]))
 dispatcher = LocalDispatcher()
 dispatcher.warm_up(30)
