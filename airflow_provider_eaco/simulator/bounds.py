@@ -8,6 +8,7 @@ any node's idle, waking or asleep time; the others are bounds for one fluid mach
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -149,7 +150,9 @@ class BoundsOfJobs:
     def of_run(self, achieved: Achieved) -> Bounds:
         """Return what a run of this length, stretch and sleeping time could have reached."""
         # A set whose members together do less than one alone holds its GPUs for longer than its work.
-        allocated_s = sum(job.gpus * job.work_s for job in self._jobs) * max(1.0, 1 / self._worst_progress)
+        allocated_s = math.fsum(job.gpus * job.work_s for job in self._jobs) * max(
+            1.0, 1 / self._worst_progress
+        )
         return Bounds(
             energy_j=self.energy_j() + achieved.asleep_j,
             energy_j_at_stretch=self.energy_j(achieved.mean_stretch) + achieved.asleep_j,
@@ -263,7 +266,7 @@ def jct_mean_bound_s(jobs: Sequence[TraceJob], speed: float) -> float:
     The larger of the mean work and of shortest-remaining-work-first on one fluid machine, which no schedule
     of ``speed`` GPU seconds a second can beat.
     """
-    mean_work_s = sum(job.work_s for job in jobs) / len(jobs)
+    mean_work_s = math.fsum(job.work_s for job in jobs) / len(jobs)
     return max(mean_work_s, _fluid_jct_s(jobs, speed) / len(jobs))
 
 

@@ -8,6 +8,7 @@ its first 30 s, while its co-residents already count it as present.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -326,7 +327,7 @@ class VirtualCluster:
         if state is NodePower.ASLEEP:
             return state, self._truth.asleep_w
         free = node.gpus - sum(len(place.gpus) for place in node.places.values())
-        held_w = sum(place.power_w for place in node.places.values())
+        held_w = math.fsum(place.power_w for place in node.places.values())
         return state, self._truth.base_w + held_w + free * self._truth.free_gpu_w
 
     def _show(self, node: _Node, now_s: float) -> None:

@@ -38,7 +38,7 @@ from airflow_provider_eaco.simulator.order_workload import (
 )
 from airflow_provider_eaco.simulator.report import write_report
 from airflow_provider_eaco.simulator.report.page import COLUMNS, table_rows
-from airflow_provider_eaco.simulator.report.results import RunResult, read_run
+from airflow_provider_eaco.simulator.report.results import RunResult, read_run, read_summary
 from airflow_provider_eaco.simulator.scenario import EXCLUSIVE, Accounting, SleepBy, levers_by_name
 
 BASELINE_ORDER = "fifo"
@@ -141,9 +141,12 @@ def execute(options: argparse.Namespace) -> int:
     folder: Path = options.out
     if options.report:
         # Runs of other jobs are not to be shown on one page: it is that of the first seed.
-        write_report(folder, [folder_of(options, run) for run in runs[: len(variants)]], command_of(options))
+        first = [read_summary(folder_of(options, run)) for run in runs[: len(variants)]]
+        # Where inference keeps everybody waiting for ever there is nothing to show.
+        shown = [run.folder for run in first if run.summary.get("makespan_s")]
+        write_report(folder, shown, command_of(options))
     if options.benchmark == "order":
-        print(table_of([read_run(folder_of(options, run)) for run in runs]), end="")  # noqa: T201 - the answer
+        print(table_of([read_summary(folder_of(options, run)) for run in runs]), end="")  # noqa: T201 - the answer
     elif options.seeds:
         print(markdown_of(folder, rows_of(folder)), end="")  # noqa: T201 - the answer
     else:

@@ -120,7 +120,7 @@ def draw_day(kind: DayKind, gpus: int, load: float, seed: int) -> OrderDay:
     demand = daily_demand(kind)
     wanted_gpu_s = load * gpus * DAY_S - sum(demand) * HOUR_S
     drawn: list[tuple[int, float]] = []
-    while sum(size * work_s for size, work_s in drawn) < wanted_gpu_s:
+    while math.fsum(size * work_s for size, work_s in drawn) < wanted_gpu_s:
         size = int(draws.choice(_SIZES, p=_CHANCES))
         hours = math.exp(draws.uniform(math.log(_SHORTEST_H), math.log(_LONGEST_H)))
         drawn.append((size, float(round(hours * HOUR_S))))
@@ -137,7 +137,7 @@ def draw_day(kind: DayKind, gpus: int, load: float, seed: int) -> OrderDay:
 def _real_day(gpus: int, load: float, number: int) -> OrderDay:
     count = 0
     for day in _days_of_itp(gpus):
-        asked_gpu_s = sum(job.gpus * min(job.work_s, DAY_S) for job in day.jobs)
+        asked_gpu_s = math.fsum(job.gpus * min(job.work_s, DAY_S) for job in day.jobs)
         if abs(asked_gpu_s / (gpus * DAY_S) - load) <= _NEAR * load:
             if count == number:
                 return day
@@ -171,7 +171,7 @@ def bound_gpu_s(day: OrderDay) -> float:
     edges = sorted({0.0, DAY_S, *(job.submit_s for job in jobs if job.submit_s < DAY_S)})
     used = backlog = 0.0
     for begin_s, end_s in pairwise(edges):
-        backlog += sum(
+        backlog += math.fsum(
             job.gpus * min(job.work_s, DAY_S - job.submit_s) for job in jobs if job.submit_s == begin_s
         )
         room = day.gpus * (end_s - begin_s) - _demand_gpu_s(day, begin_s, end_s)
@@ -183,7 +183,7 @@ def bound_gpu_s(day: OrderDay) -> float:
 
 def _demand_gpu_s(day: OrderDay, begin_s: float, end_s: float) -> float:
     first, last = int(begin_s // HOUR_S), math.ceil(end_s / HOUR_S)
-    return sum(
+    return math.fsum(
         day.demand[hour % 24] * (min(end_s, (hour + 1) * HOUR_S) - max(begin_s, hour * HOUR_S))
         for hour in range(first, last)
     )

@@ -7,6 +7,7 @@ the one of the simulated node. ``GavelTruth`` (``gavel-gpus``) holds measured pa
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ class PaperTruth:
             return full
         if self._curve is None:
             raise ValueError(f"limit_w: is {limit_w}; these nodes have no power levels")
-        busy_pct = sum(member.utilisation_pct for member in truth.members)
+        busy_pct = math.fsum(member.utilisation_pct for member in truth.members)
         return self._curve.limited(full, busy_pct, gpus * self.free_gpu_w, limit_w)
 
     def utilisation_pct(self, families: FamilySet) -> float:
@@ -144,7 +145,7 @@ class GavelTruth:
         pair = self._pairs.get(families) if len(families) == 2 and gpus == 1 else None
         if pair is None:
             return None
-        dynamic_w = sum(
+        dynamic_w = math.fsum(
             (self._solo_w(family) - self.free_gpu_w) * norm
             for family, norm in zip(families, pair.norm, strict=True)
         )

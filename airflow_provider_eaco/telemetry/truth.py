@@ -114,7 +114,7 @@ class TruthTable:
         if len(families) == 1:
             return _set_truth(solos, [1.0], solos[0].power_w, solos[0].utilisation_pct)
         members = family_set(families)
-        sum_pct = sum(solo.utilisation_pct for solo in solos)
+        sum_pct = math.fsum(solo.utilisation_pct for solo in solos)
         row = self._row(members, gpu_model, gpu_count)
         measured = self._book.coallocation_of(members, _MEASURED_MODEL, V100_NODE_GPUS)
         if row is not None and row.slowdowns:
@@ -251,7 +251,7 @@ def _known(value: float | None, otherwise: float) -> float:
 
 
 def _rule_power_w(solos: Sequence[_Solo], gpu_model: str, gpu_count: int) -> float:
-    sum_pct = sum(solo.utilisation_pct for solo in solos)
+    sum_pct = math.fsum(solo.utilisation_pct for solo in solos)
     together_w = GPU_MODELS[gpu_model].draw_w(v100_power_w(sum_pct), gpu_count)
     return max(together_w, *(solo.power_w for solo in solos))
 

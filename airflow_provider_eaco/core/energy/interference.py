@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
@@ -142,4 +143,4 @@ def _line_slowdown(utilisation_pct: float, size: int) -> float:
 
 
 def _summed_utilisation(solos: Sequence[SoloProfile]) -> float:
-    return sum(solo.utilisation_pct or 0.0 for solo in solos)
+    return math.fsum(solo.utilisation_pct or 0.0 for solo in solos)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
@@ -36,6 +37,6 @@ def join_energy(
     if solo.unit_s is None or solo.power_w is None or before.power_w is None or after.power_w is None:
         return None
     speedup = [before.slowdowns[family] / after.slowdowns[family] for family in residents]
-    added_w = after.power_w - before.power_w * sum(speedup) / len(speedup)
+    added_w = after.power_w - before.power_w * math.fsum(speedup) / len(speedup)
     work_s = units * solo.unit_s
     return JoinEnergy(added_w * after.slowdowns[solo.family] * work_s, solo.power_w * work_s)

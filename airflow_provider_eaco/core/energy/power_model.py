@@ -35,7 +35,7 @@ def largest_joint_power_w(solo_w: Sequence[float], gpu_model: str, gpu_count: in
     idle_w = BOARD_IDLE_W.get(gpu_model)
     if idle_w is None:
         return None
-    return max(*solo_w, sum(solo_w) - (len(solo_w) - 1) * idle_w * gpu_count)
+    return max(*solo_w, math.fsum(solo_w) - (len(solo_w) - 1) * idle_w * gpu_count)
 
 
 def joint_power_w(

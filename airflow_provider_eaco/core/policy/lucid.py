@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy.facts import SetKind
@@ -28,10 +30,10 @@ class LucidPolicy(PairingPolicy):
             kind = partner.facts.kind
             busy_pct = [_busy_pct(family, kind, snapshot) for family in (job.request.family, *kind.families)]
             known_pct = [busy for busy in busy_pct if busy is not None]
-            total = sum(map(share_score, known_pct))
+            total = math.fsum(map(share_score, known_pct))
             if len(known_pct) == len(busy_pct) and total <= MOST_TOGETHER:
                 place = partner.facts.placement
-                ranked.append(((total, sum(known_pct), place.node, place.gpu_uuids), partner))
+                ranked.append(((total, math.fsum(known_pct), place.node, place.gpu_uuids), partner))
         return min(ranked, key=lambda pair: pair[0], default=(None, None))[1]
 
 

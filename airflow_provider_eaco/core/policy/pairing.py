@@ -6,6 +6,7 @@ stretch limits, deadlines or energy: they are the baselines of the EaCO paper, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ class Partner:
             return None
         rates = [1 / slowdown for slowdown in self.prediction.slowdowns.values()]
         # Two of one family are one entry.
-        return PAIR * sum(rates) / len(rates)
+        return PAIR * math.fsum(rates) / len(rates)
 
 
 class PairingPolicy:
@@ -92,7 +93,7 @@ class PairingPolicy:
         if LeaseState.YIELDING in states or len(slowdowns) < len(held.residents):
             return None
         version = held.residents[0].set_version
-        combined = sum(1 / slowdown for slowdown in slowdowns)
+        combined = math.fsum(1 / slowdown for slowdown in slowdowns)
         leaver = newest_that_can_yield(held)
         if combined < self.least_combined and leaver is not None:
             why = f"the pair's combined progress is {combined:.2f}, below {self.least_combined:.2f}"

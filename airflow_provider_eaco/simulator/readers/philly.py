@@ -8,6 +8,7 @@ The virtual cluster becomes the pool.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def _job(record: _Record, job_id: str) -> TraceJob | str:
     if any(attempt.work_s is None for attempt in started):
         return "not ended when the log was made"
     gpus = max(attempt.gpus for attempt in started)
-    work_s = sum(attempt.work_s or 0.0 for attempt in started)
+    work_s = math.fsum(attempt.work_s or 0.0 for attempt in started)
     if gpus == 0 or work_s == 0:
         return "no GPU" if gpus == 0 else "did not run"
     first_s = min(attempt.start_s for attempt in started if attempt.start_s is not None)
