@@ -42,9 +42,10 @@ class Run:
     run_id: str
     folder: Path
 
-    def end(self, task_id: str | None = None) -> None:
-        """Let its told tasks end, or this one alone."""
-        (self.folder / ("end" if task_id is None else f"end-{task_id}")).touch()
+    def end(self, task_id: str | None = None, map_index: int | None = None) -> None:
+        """Let its told tasks end, or this one alone, of a mapped one this index alone."""
+        named = (str(name) for name in ("end", task_id, map_index) if name is not None)
+        (self.folder / "-".join(named)).touch()
 
     @property
     def started(self) -> list[dict[str, Any]]:

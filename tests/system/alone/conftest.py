@@ -18,12 +18,28 @@ POOLS = {
     "sharing": {"mode": "share", "nodes": ["shared"]},
     "wide": {"mode": "exclusive", "nodes": ["wide"]},
     "moody": {"mode": "share", "policy": "moody", "nodes": ["moody"]},
+    "ordered": {"mode": "exclusive", "nodes": ["pair"]},
+    "fair": {
+        "mode": "exclusive",
+        "nodes": ["pair"],
+        "rules": ["fair_share"],
+        "fair_share": {"by": "dag"},
+    },
+    "rationed": {
+        "mode": "exclusive",
+        "nodes": ["ration"],
+        "rules": ["fair_share"],
+        # About one second of one GPU.
+        "fair_share": {"by": "bundle", "quotas_gpu_h": {"dags-folder": 0.0003}, "borrowing": False},
+    },
 }
 NODES = [
     {"name": "small", "gpus": 4},
     {"name": "shared", "gpus": 8},
     {"name": "wide", "gpus": 24},
     {"name": "moody", "gpus": 2},
+    {"name": "pair", "gpus": 2},
+    {"name": "ration", "gpus": 1},
 ]
 # Slower together than anybody would estimate.
 TRUTH = [{"families": ["J2", "J3"], "gpu_model": "V100", "gpu_count": 8, "slowdowns": [1.6, 1.6]}]

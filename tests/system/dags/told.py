@@ -1,7 +1,7 @@
 """GPU tasks whose end a test decides.
 
 Each leaves a line in ``started.jsonl`` of the folder that its run was told, and ends when the file ``end``,
-or ``end-TASK`` for its task alone, is there.
+or ``end-TASK`` for its task alone, or ``end-TASK-INDEX`` for one that is mapped, is there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def note(folder: Path, ti, **more) -> None:
 def wait_for_the_end(index=0, params=None, ti=None):
     folder = Path(params["folder"])
     note(folder, ti)
-    ends = [folder / "end", folder / f"end-{ti.task_id}"]
+    ends = [folder / name for name in ("end", f"end-{ti.task_id}", f"end-{ti.task_id}-{ti.map_index}")]
     while not any(end.exists() for end in ends):
         time.sleep(0.1)
 
@@ -72,6 +72,12 @@ never_fits = told("told_never_fits", pool="impatient", gpu_memory="82GiB")
 backlog = told("told_backlog", count=20)
 wide = told("told_wide", pool="wide", count=20)
 moody = told("told_moody", pool="moody")
+small = told("told_small", pool="ordered", count=3)
+late = told("told_late", pool="ordered")
+big = told("told_big", pool="ordered", gpus=2, priority_weight=10)
+flood = told("told_flood", pool="fair", count=3)
+single = told("told_single", pool="fair")
+rationed = told("told_rationed", pool="rationed")
 off = told("told_off", pool="off")
 observed = told("told_observed", pool="observed")
 
