@@ -15,7 +15,7 @@ from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.simulator.bounds import BoundsOfJobs
 from airflow_provider_eaco.simulator.report.scales import energy_text, percent_text, time_text
 from airflow_provider_eaco.simulator.run_bounds import bounds_of_scenario
-from airflow_provider_eaco.simulator.run_command import number, whole
+from airflow_provider_eaco.simulator.run_command import default_policy, number, whole
 from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Choices, from_trace
 
 
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the bounds; return the exit code."""
     choices = Choices(
+        policy=default_policy(options.benchmark),
         seed=options.seed,
         nodes=options.nodes,
         gpus_per_node=options.gpus_per_node,

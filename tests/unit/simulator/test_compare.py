@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from airflow_provider_eaco.simulator import compare
+from airflow_provider_eaco.simulator import bounds_command, compare, run_command
 from airflow_provider_eaco.simulator.__main__ import main
 from airflow_provider_eaco.simulator.compare import Variant, variants_of
 from airflow_provider_eaco.simulator.report.page import UNKNOWN
@@ -206,6 +207,22 @@ def test_bounds_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
         "energy_j_within_limits": pytest.approx(watt_hours),
     }
     assert all(point["energy_j_within_limits"] >= point["energy_j"] - 1 for point in limits["pareto"])
+
+
+def test_a_day_has_bounds_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """The bounds of every benchmark can be asked for, whatever policy it is about."""
+    assert main(["bounds", "order", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["makespan_s"] > 0
+
+
+@pytest.mark.parametrize("command", [run_command, compare, bounds_command])
+def test_every_option_is_in_the_reference(command: ModuleType) -> None:
+    """The page of the simulator names each option that the command's help lists."""
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    page = (ROOT / "docs" / "reference" / "simulator.md").read_text()
+    options = [option for action in parser._actions for option in action.option_strings]
+    assert [option for option in options if f"`{option}" not in page and option not in {"-h", "--help"}] == []
 
 
 def test_a_report_of_runs_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
