@@ -23,7 +23,8 @@ from airflow_provider_eaco.core.model.profile import (
     SoloProfile,
 )
 
-# What somebody declares is no measurement; and a slowdown beyond this says "never together", not how slow.
+# What somebody declares is no measurement; and a slowdown beyond this says "never together", not how slow, as
+# its inverse says that the time alone was wrong.
 _TEACHING = frozenset({ProfileSource.MEASURED, ProfileSource.BUILT_IN, ProfileSource.IMPORTED})
 _LARGEST_SLOWDOWN = 50.0
 
@@ -135,7 +136,9 @@ def _alone(solo: SoloProfile) -> Alone:
 
 def _seen(profile: CoallocationProfile) -> MeasuredSet | None:
     slowdowns = [profile.slowdowns[family] for family in dict.fromkeys(profile.families)]
-    if profile.stale or profile.source not in _TEACHING or max(slowdowns) > _LARGEST_SLOWDOWN:
+    if profile.stale or profile.source not in _TEACHING:
+        return None
+    if not 1 / _LARGEST_SLOWDOWN <= min(slowdowns) <= max(slowdowns) <= _LARGEST_SLOWDOWN:
         return None
     logs = tuple(round(math.log(slowdown), 3) for slowdown in slowdowns)
     power_w = None if profile.power_w is None else round(profile.power_w, 1)

@@ -65,12 +65,14 @@ class LearnedPredictor:
         hardware = Hardware(gpu_model, gpu_count)
         if len(families) < 2 or any(not _has_pace(book, family, hardware) for family in families):
             return plain
+        measured = plain is not None and plain.measured
+        profile = book.coallocation_of(families, *hardware) if measured else None
+        if profile is not None and profile.power_w is not None:
+            return plain
         alone = {family: self._reader.alone(book, family, hardware) for family in families}
         fits = self._fits_of(book, hardware)
         if plain is not None and plain.measured:
-            profile = book.coallocation_of(families, *hardware)
-            metered = profile is not None and profile.power_w is not None
-            return plain if metered else _with_power(plain, families, alone, fits)
+            return _with_power(plain, families, alone, fits)
         if fits.experience.rows < least_errors(self._quantile):
             return plain
         return _learned(plain, families, alone, fits)

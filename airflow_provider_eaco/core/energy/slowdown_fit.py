@@ -75,7 +75,7 @@ class SlowdownFit:
         self._regression = Regression(
             covariance(self._design, self._design), NOISE, np.array(logs) - np.array(start)
         )
-        self._unknowns: dict[tuple[frozenset[str], frozenset[str] | None], _Unknown] = {}
+        self._unknowns: dict[tuple[frozenset[Trait], frozenset[str] | None], _Unknown] = {}
 
     def estimates(self, families: FamilySet, alone: Mapping[str, Alone]) -> dict[str, Estimate]:
         """Return what is expected of each family of the set."""
@@ -101,7 +101,7 @@ class SlowdownFit:
     def lesson(self, families: FamilySet, among: Collection[str], alone: Mapping[str, Alone]) -> Lesson:
         """Return what measuring the set would teach about pairs of the families in ``among``."""
         own = None if len(among) <= _MOST_FAMILIES else frozenset(families)
-        unknown = self._unknown(frozenset(among), own, alone)
+        unknown = self._unknown(frozenset(alone[family].trait for family in among), own)
         members = len(unknown.spread)
         if not members:
             return Lesson(0, 0.0, 0.0)
@@ -114,16 +114,15 @@ class SlowdownFit:
         after = np.sqrt(np.maximum(0.0, unknown.spread**2 - taught))
         return Lesson(members, *(round(float(np.mean(each)), _DECIMALS) for each in (unknown.spread, after)))
 
-    def _unknown(
-        self, among: frozenset[str], own: frozenset[str] | None, alone: Mapping[str, Alone]
-    ) -> _Unknown:
+    def _unknown(self, among: frozenset[Trait], own: frozenset[str] | None) -> _Unknown:
         """Return the unmeasured pairs of these families, only those with one of ``own`` where it is given."""
         known = self._unknowns.get((among, own))
         if known is None:
-            pairs = [family_set(pair) for pair in combinations_with_replacement(sorted(among), 2)]
+            traits = {trait.family: trait for trait in among}
+            pairs = [family_set(pair) for pair in combinations_with_replacement(sorted(traits), 2)]
             asked = [pair for pair in pairs if own is None or not own.isdisjoint(pair)]
             rows = [row for pair in asked if pair not in self._measured for row in rows_of(pair)]
-            design = Design.of(rows, _traits(alone))
+            design = Design.of(rows, traits)
             cross = covariance(design, self._design)
             variance = prior_variances(design) - np.sum(self._regression.explained(cross) * cross, axis=1)
             known = _Unknown(design, cross, np.sqrt(np.maximum(0.0, variance)))

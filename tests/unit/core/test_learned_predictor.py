@@ -6,10 +6,11 @@ import math
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
 import pytest
 
+from airflow_provider_eaco.core.energy.experience import ExperienceReader, Hardware
 from airflow_provider_eaco.core.energy.interference import predict
 from airflow_provider_eaco.core.energy.learned import LearnedPredictor
 from airflow_provider_eaco.core.energy.prediction import ConservativePredictor
@@ -180,6 +181,7 @@ NO_LESSON = {
     "stale": {"stale": True},
     "declared": {"source": ProfileSource.DECLARED},
     "out-of-memory": {"slowdowns": dict.fromkeys(("gamma:8", "gamma:16"), 1e9)},
+    "faster-than-light": {"slowdowns": dict.fromkeys(("gamma:8", "gamma:16"), 1e-3)},
 }
 
 
@@ -190,6 +192,17 @@ def test_what_was_not_measured_together_teaches_nothing(changes: dict[str, objec
     taught = [each for each in SOME if each != pair]
     doubtful = replace(measured(pair), **changes)
     assert told(believed(taught, doubtful)) == told(believed(taught))
+
+
+def test_of_very_many_sets_those_with_the_most_samples_teach() -> None:
+    """The cost of a fit is bounded: beyond 400 sets the least sampled ones are passed over."""
+    names = [f"n{number:02d}" for number in range(30)]
+    sets = [
+        make_pair({one: 1.1, two: 1.2}, samples=1 + number)
+        for number, (one, two) in enumerate(combinations(names, 2))
+    ]
+    taught = ExperienceReader().experience(make_book(*sets), Hardware("T4", 1)).sets
+    assert {each.families for each in taught} == {each.families for each in sets[-400:]}
 
 
 def test_the_answer_depends_on_the_book_alone() -> None:
@@ -329,6 +342,17 @@ def test_among_very_many_families_a_lesson_is_told_of_its_own() -> None:
     assert found is not None
     families = len(crowd) + len(ALONE)
     assert found.members == 2 * (2 * families - 1) - 2
+
+
+def test_a_lesson_follows_what_is_known_of_a_family_alone() -> None:
+    """A family that nobody has seen in a set has another place among its model once its pace is another."""
+    digests = [make_solo(f"task-0000000{index}", unit_s=pace) for index, pace in enumerate((50.0, 100.0))]
+    pair = family_set([solo.family for solo in digests])
+    before = believed(SOME, *digests)
+    after = believed(SOME, digests[0], replace(digests[1], unit_s=3200.0))
+    used = LearnedPredictor(0.05)
+    first = used.lesson(pair, "T4", 1, before)
+    assert used.lesson(pair, "T4", 1, after) == LearnedPredictor(0.05).lesson(pair, "T4", 1, after) != first
 
 
 def test_the_conservative_rule_learns_from_nobody() -> None:
