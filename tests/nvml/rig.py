@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_eaco.core.energy.accounting import EnergyPart
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.ports import Occupant
 from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
@@ -77,23 +75,6 @@ def direct_meter(
         monotonic=clock.now_s,
         **options,
     )
-
-
-class KeptParts:
-    """An energy log that keeps what it is given, and fails when it is told to."""
-
-    def __init__(self) -> None:
-        self.parts: list[EnergyPart] = []
-        self.fails = False
-
-    def add(self, part: EnergyPart) -> None:
-        if self.fails:
-            raise RuntimeError("away")
-        self.parts.append(part)
-
-    def joules(self, job_id: str) -> float:
-        """Return what was stored for the job."""
-        return math.fsum(part.energy_j or 0.0 for part in self.parts if part.job_id == job_id)
 
 
 def holder(job_id: str, token: int, *uuids: str, granted_s: float | None = None) -> Occupant:

@@ -12,9 +12,10 @@ from airflow_provider_eaco.core.energy.accounting import EnergyMethod, EnergyPar
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.telemetry.nvml import INTERIM_S, NvmlTelemetry
+from tests.contract.metering_suite import KeptParts
 from tests.contract.parts import ManualClock
 from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
-from tests.nvml.rig import Day, KeptParts, ListedProcesses, direct_meter, holder, uuid_of
+from tests.nvml.rig import Day, ListedProcesses, direct_meter, holder, uuid_of
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import pytest
 
 from airflow_provider_eaco.core.energy.accounting import EnergyMethod
 from airflow_provider_eaco.core.ports import Occupant
+from tests.contract.metering_suite import KeptParts
 from tests.contract.parts import ManualClock
 from tests.nvml.machine import GIB, FakeMachine, fake_machine
-from tests.nvml.rig import KeptParts, ListedProcesses, direct_meter, holder, uuid_of
+from tests.nvml.rig import ListedProcesses, direct_meter, holder, uuid_of
 
 STEP_S = 15
 STEPS = 3600 // STEP_S
