@@ -25,7 +25,7 @@ MAX_RESIDENTS = 4
 
 @st.composite
 def traces(draw: st.DrawFn) -> list[TraceJob]:
-    """Up to a dozen jobs of the paper's families that crowd into a few hours."""
+    """Up to a dozen jobs of the paper's families and two teams that crowd into a few hours."""
     count = draw(st.integers(1, 12))
     submits = sorted(draw(st.lists(st.integers(0, 9_000), min_size=count, max_size=count)))
     return [
@@ -37,6 +37,7 @@ def traces(draw: st.DrawFn) -> list[TraceJob]:
             float(draw(st.integers(60, 9_000))),
             draw(st.sampled_from([1.01, 1.05, 1.15, None])),
             draw(st.integers(0, 2)),
+            draw(st.sampled_from(["red", "blue"])),
         )
         for number, submit_s in enumerate(submits)
     ]
