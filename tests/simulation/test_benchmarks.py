@@ -16,6 +16,8 @@ from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Accounting, Cho
 from airflow_provider_eaco.simulator.trace import write_trace
 from tests.simulation.checker import problems_of
 from tests.simulation.paper_rules import paper_rules
+from tests.simulation.plain_program import Choices as PlainChoices
+from tests.simulation.plain_program import PlainJob, simulate
 from tests.unit.simulator.benchmark_data import benchmark_data
 
 
@@ -38,7 +40,7 @@ def test_a_real_trace_agrees_with_an_independent_program(
 
 @pytest.mark.parametrize("accounting", list(Accounting))
 def test_the_papers_cluster_saves_energy_within_all_limits(tmp_path: Path, accounting: Accounting) -> None:
-    """A part of eaco-nodes: the run is sound, with known profiles no limit is missed, and sharing pays."""
+    """A part of eaco-nodes: sound, as a plain program has it, within all limits, and sharing pays."""
     benchmark_data("itp_traces/cluster01.csv")
     energy_j = {}
     for policy in ("exclusive", "fifo_packed", "eaco"):
@@ -48,9 +50,34 @@ def test_the_papers_cluster_saves_energy_within_all_limits(tmp_path: Path, accou
         energy = summary["energy_j"]
         assert isinstance(energy, dict)
         energy_j[policy] = energy["total"]
+        _agrees_with_the_plain_program(summary, choices)
         if policy != "fifo_packed":
             assert summary["limit_misses"] == 0
     assert energy_j["eaco"] < energy_j["fifo_packed"] < energy_j["exclusive"]
+
+
+def _agrees_with_the_plain_program(summary: dict[str, object], choices: Choices) -> None:
+    """Energy, stretch and waits are those of a program that shares no code with what decided here."""
+    scenario = BENCHMARKS["eaco-nodes"](choices)
+    jobs = [PlainJob(job.family, job.submit_s, job.work_s, job.stretch_limit) for job in scenario.jobs]
+    plain = simulate(
+        jobs,
+        scenario.nodes,
+        PlainChoices(
+            policy=choices.policy,
+            max_residents=2 if choices.policy == "fifo_packed" else 4,
+            sleep=choices.accounting is Accounting.SLEEP,
+        ),
+    )
+    energy, stretch, wait = summary["energy_j"], summary["stretch"], summary["wait_s"]
+    assert isinstance(energy, dict)
+    assert isinstance(stretch, dict)
+    assert isinstance(wait, dict)
+    assert plain.energy_j == pytest.approx(energy["total"], rel=1e-6)
+    assert plain.mean_stretch == pytest.approx(stretch["mean"], rel=1e-6)
+    # Instants are whole milliseconds there.
+    assert plain.mean_wait_s == pytest.approx(wait["mean"], abs=0.01)
+    assert plain.limit_misses == summary["limit_misses"]
 
 
 def test_what_is_learnt_on_the_way_is_used(tmp_path: Path) -> None:
