@@ -343,6 +343,7 @@ def command_of(options: argparse.Namespace) -> str:
         "load",
         "jobs",
         "belief",
+        "predictor",
         "belief_error",
         "duration_error",
         "gpus",

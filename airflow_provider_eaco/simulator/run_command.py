@@ -11,6 +11,7 @@ from typing import cast
 
 from airflow_provider_eaco import __version__
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.pool import PredictorName
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.metrics import decision_ms, measures
 from airflow_provider_eaco.simulator.order_benchmark import order_figures
@@ -154,6 +155,12 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
         "--belief", type=Belief, choices=list(Belief), help="what is known of the families at the start"
     )
     parser.add_argument(
+        "--predictor",
+        type=PredictorName,
+        choices=list(PredictorName),
+        help="by what sets are predicted that nobody has measured (default: the policy's own)",
+    )
+    parser.add_argument(
         "--belief-error",
         type=number(),
         default=0.0,
@@ -193,6 +200,7 @@ def execute(options: argparse.Namespace) -> int:
         sleep=options.sleep,
         mean_stretch=options.mean_stretch,
         power_levels=options.power_levels,
+        predictor=options.predictor,
         belief=options.belief,
         belief_error=options.belief_error,
         duration_error=options.duration_error,
@@ -227,6 +235,7 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
         "max_residents": scenario.settings.max_residents,
         "mean_stretch_limit": scenario.mean_stretch_limit,
         "power_levels_w": list(scenario.truth.limits_w),
+        "predictor": scenario.settings.predictor,
         **measured,
         **bounds_in_summary(scenario, recording.runs, measured),
         **_of_the_day(scenario, recording),

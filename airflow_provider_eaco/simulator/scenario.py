@@ -13,7 +13,7 @@ import numpy as np
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.node_power import SleepRule
-from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits, PredictorName
 from airflow_provider_eaco.core.policy.base import Lever, Ordering, SteeringPolicy, levers_of
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.simulator.beliefs import Belief
@@ -80,6 +80,7 @@ class Choices:
     sleep: SleepBy = SleepBy.RULE
     mean_stretch: float | None = None
     power_levels: bool = False
+    predictor: PredictorName | None = None
     belief: Belief | None = None
     belief_error: float = 0.0
     duration_error: float = 0.0
@@ -291,6 +292,7 @@ def _settings(
         utilisation_limit_pct=utilisation_limit_pct,
         memory_margin_mib=0,
         power_limits=PowerLimits.APPLY if choices.power_levels else PowerLimits.OFF,
+        predictor=choices.predictor,
     )
     if choices.mean_stretch is not None:
         settings = replace(settings, mean_stretch=choices.mean_stretch)
