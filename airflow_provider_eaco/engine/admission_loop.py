@@ -20,6 +20,7 @@ from airflow_provider_eaco.core.ports import DecisionLog, Ledger, LedgerView, Pl
 from airflow_provider_eaco.engine.applier import Applied, Applier, Rejection
 from airflow_provider_eaco.engine.past import PastUse
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
+from airflow_provider_eaco.engine.strangers import make_room
 
 MakePolicy = Callable[[PoolSettings], AdmissionPolicy]
 MakeOrdering = Callable[[str], Ordering]
@@ -157,7 +158,9 @@ class AdmissionLoop:
         self._applier.apply(plan, snapshot, view.gpu_versions, owners, cycle.applied)
         conflicts = frozenset(cycle.applied.conflicts[conflicts_before:])
         self._record(_without(plan, conflicts), cycle)
-        return bool(plan.instructions)
+        asked = make_room(self._ledger, self._decisions, snapshot)
+        cycle.applied.yielding.extend(asked)
+        return bool(plan.instructions or asked)
 
     def _record(self, plan: Plan, cycle: _Cycle) -> None:
         cycle.decided.extend(plan.decisions)

@@ -36,7 +36,8 @@ OPTIONS: tuple[Option, ...] = (
         "ordering, spreading (pack, spread), max_residents, memory_margin_mib, "
         "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, "
         "predictor (conservative, learned), reject_after_s, "
-        "rules, ageing_s, reserve_after_s, fair_share, aligned, demand.",
+        "rules, ageing_s, reserve_after_s, fair_share, aligned, demand, strangers (alert, yield: what "
+        "follows when somebody else uses a held GPU).",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(

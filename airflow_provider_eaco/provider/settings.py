@@ -17,6 +17,7 @@ from airflow_provider_eaco.core.model.pool import (
     PoolSettings,
     PredictorName,
     Spreading,
+    StrangerAction,
     TeamSource,
 )
 from airflow_provider_eaco.provider.node_settings import (
@@ -204,6 +205,12 @@ def _spreading(option: str, value: object) -> Spreading:
     return Spreading(value)
 
 
+def _strangers(option: str, value: object) -> StrangerAction:
+    if not isinstance(value, str) or value not in tuple(StrangerAction):
+        raise setting_error(option, f"{value!r} must be one of {', '.join(StrangerAction)}")
+    return StrangerAction(value)
+
+
 def _predictor(option: str, value: object) -> PredictorName:
     if not isinstance(value, str) or value not in tuple(PredictorName):
         raise setting_error(option, f"{value!r} must be one of {', '.join(PredictorName)}")
@@ -292,4 +299,5 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "fair_share": _fair_share,
     "aligned": _flag,
     "demand": _demand,
+    "strangers": _strangers,
 }

@@ -60,6 +60,17 @@ class PowerLimits(StrEnum):
     APPLY = "apply"
 
 
+class StrangerAction(StrEnum):
+    """What follows when somebody else begins to use a GPU that a task holds.
+
+    ``ALERT``: it is told in the log, and the task goes on. ``YIELD``: a task that saves checkpoints is asked
+    to leave at its next unit boundary; it waits for another GPU.
+    """
+
+    ALERT = "alert"
+    YIELD = "yield"
+
+
 @dataclass(frozen=True, slots=True)
 class DemandCurve:
     """GPUs of a node that serve something else, in each hour of the day (UTC): the first ones, by index."""
@@ -100,7 +111,7 @@ class PoolSettings:
     ``ageing_s`` is worth one point of priority; under ``reserve``, a job that was passed over and has waited
     ``reserve_after_s`` gets a reservation; ``fair_share`` has its own settings. With ``aligned``, GPUs are
     taken as contiguous blocks that start at a multiple of the next power of two. ``demand`` keeps GPUs for
-    real-time services by the hour.
+    real-time services by the hour. ``strangers`` says what follows when somebody else uses a held GPU.
 
     Levers of policies that know them: ``mean_stretch`` bounds the work-weighted mean of run time / exclusive
     run time of the pool's jobs, ``power_limits`` says whether GPUs may be held below their board's limit.
@@ -126,5 +137,6 @@ class PoolSettings:
     fair_share: FairShare = field(default_factory=FairShare)
     aligned: bool = False
     demand: tuple[DemandCurve, ...] = ()
+    strangers: StrangerAction = StrangerAction.ALERT
     mean_stretch: float = 1.03
     power_limits: PowerLimits = PowerLimits.OFF

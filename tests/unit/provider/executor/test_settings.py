@@ -195,6 +195,7 @@ WRONG_IN_POOL = {
         {"share": 1},
     ),
     "aligned": (1, "yes", None),
+    "strangers": ("kill", 1, None, ["yield"]),
     "demand": ([], {"n1": [1]}, {"n1": 24}, {"n1": [-1] * 24}, {"n1": ["1"] * 23 + ["x"]}),
 }
 
