@@ -163,6 +163,9 @@ class GpuLane:
         self.services.inventory.reconcile(time.time())
         self.services.save_readings(self._read_meters())
         self._inventory_at_s = self._monotonic()
+        if self._occupants is None:
+            # To a meter that knows nobody yet, tasks of an earlier scheduler would be strangers.
+            self.occupy()
 
     def size_pools(self) -> None:
         """Create or size the Airflow pools of the GPU pools, where that is needed and no user has done it."""

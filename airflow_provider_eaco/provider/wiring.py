@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.ports import ProfileStore
 from airflow_provider_eaco.data import built_in_book
@@ -137,7 +138,10 @@ def _are_gpus_real(settings: EacoSettings) -> bool:
 
 def _real_meter(settings: EacoSettings, profiles: ProfileStore) -> NodeMeter:
     def solo_utilisation(family: str, gpu_model: str, gpu_count: int) -> float | None:
-        solo = profiles.book().solo_of(family, gpu_model, gpu_count)
+        try:
+            solo = profiles.book().solo_of(family, gpu_model, gpu_count)
+        except StoreUnavailableError:  # energy is then split by what else is known
+            return None
         return None if solo is None else solo.utilisation_pct
 
     source = settings.node_power

@@ -87,6 +87,7 @@ class NvmlTelemetry:
         self._monotonic = monotonic
         self._first_wait_s = first_wait_s
         self._lock = threading.Lock()
+        self._processes_lock = threading.Lock()
         self._first = threading.Event()
         self._known: dict[str, _Known] = {}
         self._health = HealthBook()
@@ -111,18 +112,32 @@ class NvmlTelemetry:
     def take(self, sample: MachineSample) -> None:
         """Take a sample in: inventory, health, who uses what, and the energy since the last one."""
         with self._lock:
+            self._notes.note_problem(sample.problem)
+            if sample.problem is None:
+                self._learn(sample)
+            else:
+                self._present = _Present(sample)
+        if sample.problem is None:
+            uses = self._attributed(sample)
+            with self._lock:
+                self._count(sample, uses)
+        self._first.set()
+
+    def _attributed(self, sample: MachineSample) -> dict[str, Attribution]:
+        """Return who uses each place that the sample shows, by those who hold GPUs now."""
+        devices = {device.uuid: device for device in sample.devices}
+        with self._lock:
             holders = self._books.holders
+            places = [known.place for known in self._known.values() if known.place.device in devices]
         active = frozenset(key for keys in holders.values() for key in keys)
         pids = set().union(*(_pids(device) for device in sample.devices))
-        owners = self._processes.owners_of(pids, active)
-        with self._lock:
-            self._notes.note_problem(sample.problem)
-            if sample.problem is not None:
-                self._present = _Present(sample)
-            else:
-                self._learn(sample)
-                self._count(sample, owners, active)
-        self._first.set()
+        with self._processes_lock:
+            owners = self._processes.owners_of(pids, active)
+        uses = {}
+        for place in places:
+            seen, keys = place.seen_in(devices[place.device]), holders.get(place.uuid, frozenset())
+            uses[place.uuid] = attribute(seen.processes, seen.memory, owners, keys, active)
+        return uses
 
     def _learn(self, sample: MachineSample) -> None:
         """Note which places there are; a device that is no longer listed stays, and is lost."""
@@ -146,31 +161,28 @@ class NvmlTelemetry:
         last = before.get(place.uuid)
         self._known[place.uuid] = _Known(place, pci_bus_id, memory or (last.memory if last else None))
 
-    def _count(
-        self, sample: MachineSample, owners: Mapping[int, RunKey | None], active: Collection[RunKey]
-    ) -> None:
+    def _count(self, sample: MachineSample, uses: Mapping[str, Attribution]) -> None:
         devices = {device.uuid: device for device in sample.devices}
-        places = {uuid: known.place for uuid, known in self._known.items() if known.place.device in devices}
+        places = {uuid: self._known[uuid].place for uuid in uses}
         holders = self._books.holders
-        uses: dict[str, Attribution] = {}
-        for uuid, place in places.items():
-            seen, keys = place.seen_in(devices[place.device]), holders.get(uuid, frozenset())
-            uses[uuid] = attribute(seen.processes, seen.memory, owners, keys, active)
-            self._notes.note_use(uuid, uses[uuid], keys)
+        for uuid, use in uses.items():
+            self._notes.note_use(uuid, use, holders.get(uuid, frozenset()))
         self._books.count(Sight(sample.at_s, sample.monotonic_s, devices, places, uses))
         totals = self._books.accounts.devices.values()
         if self._node_power is not None:
             self._node_energy.look(self._node_power.look(), math.fsum(each.energy_j for each in totals))
         self._notes.note_energy(sample.monotonic_s, totals, self._node_energy)
         verdicts = self._judge(sample, devices)
-        self._present = _Present(
-            sample,
-            {uuid: verdicts[known.place.device] for uuid, known in self._known.items()},
-            {
-                uuid: _reading(place, devices[place.device], uses[uuid], sample.at_s)
-                for uuid, place in places.items()
-            },
-        )
+        health = {uuid: verdicts[known.place.device] for uuid, known in self._known.items()}
+        self._present = _Present(sample, health, self._readings(sample, uses))
+
+    def _readings(self, sample: MachineSample, uses: Mapping[str, Attribution]) -> dict[str, GpuReading]:
+        devices = {device.uuid: device for device in sample.devices}
+        found = {}
+        for uuid, use in uses.items():
+            place = self._known[uuid].place
+            found[uuid] = _reading(place, devices[place.device], use, sample.at_s)
+        return found
 
     def _judge(self, sample: MachineSample, devices: Mapping[str, DeviceSample]) -> dict[str, Verdict]:
         """Return the health of every device ever seen here."""
@@ -218,11 +230,20 @@ class NvmlTelemetry:
             ]
 
     def occupy(self, occupants: Sequence[Occupant]) -> None:
-        """Note who holds which GPUs from now on, so that energy and memory can be told apart."""
+        """Note who holds which GPUs from now on, and see the last sample in that light: what was a stranger
+        to those who held GPUs before may be one of ours.
+        """
+        here = [each for each in occupants if each.placement.node == self._node]
         with self._lock:
-            here = [each for each in occupants if each.placement.node == self._node]
             models = {uuid: known.place.model for uuid, known in self._known.items()}
             self._books.occupy(here, models)
+            sample = self._present.sample
+        if sample is None or sample.problem is not None:
+            return
+        uses = self._attributed(sample)
+        with self._lock:
+            if self._present.sample is sample:
+                self._present.readings = self._readings(sample, uses)
 
     def run_meter(self, job_id: str, token: int) -> RunMeter | None:
         """Return what was seen of the job under this token, ``None`` if it never was here."""

@@ -145,12 +145,12 @@ class RunBooks:
 
         :param models: by GPU.
         """
+        self._occupants = tuple(occupants)
         for one in occupants:
             uuids = one.placement.gpu_uuids
             if self._solo_utilisation is not None and _key(one) not in self._solo_pct and uuids:
                 model = models.get(uuids[0], "")
                 self._solo_pct[_key(one)] = self._solo_utilisation(one.family, model, len(uuids))
-        self._occupants = tuple(occupants)
 
     def count(self, sight: Sight) -> None:
         """Account for the time since the last sample, and begin the next one with those who hold GPUs now."""

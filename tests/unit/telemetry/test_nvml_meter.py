@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
 from airflow_provider_eaco.telemetry.nvml import STALE_S, NvmlTelemetry
 from tests.contract.parts import ManualClock
 from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
-from tests.nvml.rig import Day, ListedProcesses, direct_meter, holder, uuid_of
+from tests.nvml.rig import Day, ListedProcesses, Run, direct_meter, holder, uuid_of
 
 
 @pytest.fixture
@@ -249,3 +250,23 @@ class SteadyPower:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class KnownLeases(ListedProcesses):
+    """Tells only processes of runs that are asked about, as keepers are found by their lease."""
+
+    def owners_of(self, pids: Collection[int], runs: Collection[Run]) -> Mapping[int, Run | None]:
+        told = super().owners_of(pids, runs)
+        return {pid: owner if owner in runs else None for pid, owner in told.items()}
+
+
+def test_tasks_of_an_earlier_scheduler_are_no_strangers(machine: FakeMachine, clock: ManualClock) -> None:
+    """Declared before anything is decided, they are ours at once, without another sample."""
+    machine.processes = [(0, "c", 10, GIB, 25)]
+    machine.write()
+    meter = direct_meter(clock, KnownLeases({10: ("j1", 1)}))
+    meter.inventory()
+    meter._source.refresh = lambda: None  # type: ignore[method-assign]
+    assert meter.read()[0].foreign_processes == 1
+    meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    assert (meter.read()[0].foreign_processes, meter.read()[0].foreign_memory_mib) == (0, 0)
