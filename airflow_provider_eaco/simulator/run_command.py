@@ -151,6 +151,19 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus-per-node", type=whole(1), help="GPUs of each node")
     parser.add_argument("--load", type=number(above=0), help="offered load; submissions are stretched to it")
     parser.add_argument("--jobs", type=whole(1), help="take only the first of the benchmark's jobs")
+    add_belief_arguments(parser)
+    parser.add_argument(
+        "--power-levels",
+        action="store_true",
+        help="boards can be held to power limits as measured for ResNet-50 (eaco-nodes and traces)",
+    )
+    parser.add_argument(
+        "--power-scale", type=number(above=0), default=1.0, help="factor on gavel-gpus' solo powers"
+    )
+
+
+def add_belief_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is believed at the start, how wrong it is, and how the rest is predicted."""
     parser.add_argument(
         "--belief", type=Belief, choices=list(Belief), help="what is known of the families at the start"
     )
@@ -173,14 +186,6 @@ def add_scenario_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         metavar="SIGMA",
         help="of the run times that jobs tell",
-    )
-    parser.add_argument(
-        "--power-levels",
-        action="store_true",
-        help="boards can be held to power limits as measured for ResNet-50 (eaco-nodes and traces)",
-    )
-    parser.add_argument(
-        "--power-scale", type=number(above=0), default=1.0, help="factor on gavel-gpus' solo powers"
     )
 
 
