@@ -302,6 +302,8 @@ class Airflow:
             **surroundings,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "PYTHONUNBUFFERED": "1",
+            # What is trained here has small matrices: threads would wait for each other 30 times as long.
+            "OPENBLAS_NUM_THREADS": "1",
             "AIRFLOW_HOME": str(self.home),
             **variables,
             **self.settings.environment,
