@@ -27,7 +27,7 @@ def make_room(ledger: Ledger, decisions: DecisionLog, snapshot: ClusterSnapshot)
             job_id = leaver.job.job_id
             if ledger.ask_to_yield(job_id, leaver.set_version):
                 text = f"asked to leave: somebody else uses {', '.join(where)}"
-                decisions.record_event(job_id, "making room", text, snapshot.now_s)
+                decisions.record_event(job_id, "displaced", text, snapshot.now_s)
                 asked.append(job_id)
     return asked
 

@@ -414,6 +414,7 @@ int nvmlEventSetCreate(void **set) {
     BEGIN(NULL);
     *set = &events;
     /* A set hears only what happens after it was made. */
+    delivered = 0;
     for (int i = 0; i < event_count; i++)
         if (events[i].sequence > delivered) delivered = events[i].sequence;
     return SUCCESS;

@@ -50,7 +50,7 @@ def test_one_after_the_other_is_asked_to_leave(seen: dict[str, int]) -> None:
     report = rig.loop.run_once(reading(rig, **seen))
     assert (report.granted, report.yielding) == ((), ())
     assert rig.profiles.book().coallocation == before
-    assert "making room" in rig.story("b")
+    assert "displaced" in rig.story("b")
     assert [lease.job_id for lease in rig.loop.run_once().granted] == ["b"]
 
 
