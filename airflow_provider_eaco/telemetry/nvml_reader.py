@@ -26,9 +26,10 @@ from airflow_provider_eaco.telemetry.nvml_sample import (
     ProcessUse,
 )
 
-# How often the list of devices is looked through; sooner while one is lost, so that it is soon back.
+# How often the list of devices is looked through; sooner while one is lost, so that it is soon back. NVML is
+# started anew for that, which may take seconds where no driver is kept loaded.
 RESCAN_S = 30.0
-RESCAN_LOST_S = 5.0
+RESCAN_LOST_S = 15.0
 
 MIB = 2**20
 # Values beyond these are NVML's way of saying that there is none (all bits set), or broken.
@@ -99,6 +100,7 @@ class NvmlReader:
         self._monotonic = monotonic
         self._devices: dict[str, _Device] = {}
         self._events: Any = None
+        self._heard: frozenset[int | None] = frozenset()
         self._scanned_s: float | None = None
         self._gone = self._codes(_GONE)
         self._lost = self._codes(_LOST)
@@ -118,6 +120,7 @@ class NvmlReader:
 
     def close(self) -> None:
         """Give NVML back; what fails then no longer matters."""
+        self._events = None
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError:
@@ -293,8 +296,12 @@ class NvmlReader:
     # -- Xid -----------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Listen to the critical errors of all devices, those found since the last time included."""
+        """Listen to the critical errors of all devices, where others are there than the last time."""
         nvml = self._nvml
+        present = frozenset(_address(each.handle) for each in self._devices.values() if not each.is_lost)
+        if self._events is not None and present == self._heard:
+            return
+        self._heard = present
         try:
             if self._events is not None:
                 nvml.nvmlEventSetFree(self._events)
