@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -203,6 +203,9 @@ class PlainCluster:
         self._nodes = [PlainNode(choices.sleep) for _ in range(nodes)]
         self._queue: list[PlainJob] = []
         self._events: list[tuple[float, int, int]] = []
+        # Nodes at which something happened, in order, and how many of them a kind of job was refused by.
+        self._touched: list[int] = []
+        self._refused: dict[tuple[str, float | None], int] = {}
 
     def run(self) -> Outcome:
         arrivals = sorted(self._jobs, key=lambda job: job.submit_s)
@@ -235,56 +238,70 @@ class PlainCluster:
     def _expect(self, number: int) -> None:
         node = self._nodes[number]
         node.stamp += 1
+        self._touched.append(number)
         if node.residents:
             heapq.heappush(self._events, (node.next_point_s(), number, node.stamp))
 
     def _place(self, now_s: float) -> None:
         """Work the queue off; the first who waits keeps idle nodes from all behind, and sets as chosen."""
         waiting: list[PlainJob] = []
-        refused: set[tuple[str, float | None]] = set()
         for job in self._queue:
             number = None
-            if (not waiting or self._choices.passing) and (job.family, job.limit) not in refused:
+            if not waiting or (self._choices.passing and self._may_have_changed(job)):
                 number = self._find(job, may_open=not waiting)
             if number is None:
                 waiting.append(job)
-                refused.add((job.family, job.limit))
                 continue
             self._nodes[number].add(job, now_s)
             self._expect(number)
-            refused.clear()
         self._queue = waiting
 
+    def _may_have_changed(self, job: PlainJob) -> bool:
+        return self._refused.get((job.family, job.limit)) != len(self._touched)
+
     def _find(self, job: PlainJob, may_open: bool) -> int | None:
-        idle = next((number for number, node in enumerate(self._nodes) if not node.residents), None)
-        free = idle if may_open else None
+        free = self._first_idle() if may_open else None
         if self._choices.policy == "exclusive":
             return free
         if self._choices.policy == "fifo_packed":
-            return self._partner(job) if free is None else free
-        joined = self._busiest(job)
+            return self._join(job, self._pairs_well) if free is None else free
+        joined = self._join(job, self._suits)
         return free if joined is None else joined
 
-    def _partner(self, job: PlainJob) -> int | None:
-        """Return whom Gavel's FIFO with packing joins: the pair that is fastest together, above 1.5."""
-        alone = [number for number, node in enumerate(self._nodes) if len(node.residents) == 1]
-        together = {
-            number: 2 * performance(tuple(sorted((*self._nodes[number].families, job.family))))[1]
-            for number in alone
-        }
-        worth = [number for number in alone if together[number] > 1.5]
-        return max(worth, key=lambda number: (round(together[number], 12), -number), default=None)
+    def _first_idle(self) -> int | None:
+        return next((number for number, node in enumerate(self._nodes) if not node.residents), None)
 
-    def _busiest(self, job: PlainJob) -> int | None:
-        """Return the node with the busiest set that the job may join, the first of equal ones."""
+    def _join(self, job: PlainJob, worth: Callable[[PlainJob, PlainNode], float | None]) -> int | None:
+        """Return the node of most worth, the first of equal ones; ``None`` if none is worth joining.
+
+        Whoever was refused everywhere asks only where something happened since.
+        """
+        kind = job.family, job.limit
+        asked = self._refused.get(kind)
+        numbers = range(len(self._nodes)) if asked is None else sorted(set(self._touched[asked:]))
         best, most = None, -math.inf
-        for number, node in enumerate(self._nodes):
-            if node.families and self._rank(node.families) > most and self._may_join(job, node):
-                best, most = number, self._rank(node.families)
+        for number in numbers:
+            value = worth(job, self._nodes[number])
+            if value is not None and value > most:
+                best, most = number, value
+        if best is None:
+            self._refused[kind] = len(self._touched)
+        else:
+            self._refused.pop(kind, None)
         return best
 
-    def _rank(self, families: tuple[str, ...]) -> float:
-        return performance(families)[0] if self._choices.by_power else shown_pct(families)
+    def _pairs_well(self, job: PlainJob, node: PlainNode) -> float | None:
+        """Return what Gavel's FIFO with packing ranks by: how fast the pair is, if that is above 1.5."""
+        if len(node.families) != 1:
+            return None
+        combined = 2 * performance(tuple(sorted((*node.families, job.family))))[1]
+        return round(combined, 12) if combined > 1.5 else None
+
+    def _suits(self, job: PlainJob, node: PlainNode) -> float | None:
+        """Return what EaCO ranks by: how busy the set is that the job may join."""
+        if not node.families or not self._may_join(job, node):
+            return None
+        return performance(node.families)[0] if self._choices.by_power else shown_pct(node.families)
 
     def _may_join(self, job: PlainJob, node: PlainNode) -> bool:
         slowdown = slowdown_of_joining(node.families, job.family, self._choices)
