@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_eaco.telemetry import nvml_probe
+from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
 from airflow_provider_eaco.telemetry.nvml_feed import SamplingProcess, command
 from airflow_provider_eaco.telemetry.nvml_sample import MachineSample
 from tests.nvml.machine import FakeMachine, fake_machine
+from tests.nvml.rig import ListedProcesses
 
 DEADLINE_S = 30.0
 # Longer than a process needs to start on a machine with other work.
@@ -158,3 +160,19 @@ def test_a_machine_is_asked_which_gpus_it_has(machine: FakeMachine) -> None:
     machine.init_code, machine.hangs = 0, {"nvmlInitWithFlags"}
     machine.write()
     assert nvml_probe.lists_a_gpu(patience_s=0.5)
+
+
+def test_a_driver_that_hangs_from_the_start_keeps_nobody_waiting(machine: FakeMachine) -> None:
+    """The machine offers nothing, at once, and is there as soon as its driver answers."""
+    machine.hangs = {"nvmlInitWithFlags"}
+    machine.write()
+    meter = NvmlTelemetry("n1", SamplingProcess(0.02), ListedProcesses(), first_wait_s=0.05)
+    assert (meter.inventory(), meter.read()) == ([], [])
+    machine.hangs = set()
+    machine.write()
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not meter.inventory():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    assert [reading.power_w for reading in meter.read()] == [42.0, 42.0]
+    meter.close()
