@@ -23,7 +23,6 @@ from airflow_provider_eaco.simulator.order_workload import (
     DayChoices,
     DemandKept,
     OrderDay,
-    Oversized,
     bound_gpu_s,
 )
 from airflow_provider_eaco.simulator.recording import RunInterval
@@ -68,7 +67,7 @@ def kept_for_demand(day: OrderDay, kept: DemandKept, node: str) -> tuple[DemandC
 
 
 def order_figures(
-    day: OrderDay, choices: DayChoices, runs: Sequence[RunInterval], first_node: str
+    day: OrderDay, choices: DayChoices, runs: Sequence[RunInterval], first_node: str, queued: int
 ) -> dict[str, Any]:
     """Return the figures of the day for ``summary.json``; shares are of the GPUs' time in 24 hours.
 
@@ -78,6 +77,7 @@ def order_figures(
 
     :param day: with all its jobs.
     :param first_node: the node that also serves inference.
+    :param queued: how many of its jobs came to the queue.
     """
     whole_s = day.gpus * DAY_S
     batch_s = math.fsum(len(run.gpus) * _before_end(run.start_s, run.end_s) for run in runs)
@@ -89,9 +89,7 @@ def order_figures(
         for job in day.jobs
         if ends_s.get(job.job_id, math.inf) <= DAY_S
     )
-    left_out = 0
-    if choices.oversized is Oversized.LEAVE_OUT:
-        left_out = len(day.jobs) - len(day.without_oversized().jobs)
+    left_out = len(day.jobs) - queued
     return {
         "scenario": choices.kind.value,
         "source": day.source,

@@ -255,7 +255,9 @@ def _of_the_day(scenario: Scenario, recording: Recording) -> dict[str, object]:
     if scenario.day is None:
         return {}
     first_node = scenario.node_names[0]
-    return {"order_day": order_figures(scenario.day, scenario.day_choices, recording.runs, first_node)}
+    queued = len(scenario.jobs)
+    figures = order_figures(scenario.day, scenario.day_choices, recording.runs, first_node, queued)
+    return {"order_day": figures}
 
 
 def headline(summary: Mapping[str, object]) -> str:

@@ -216,8 +216,10 @@ def order(choices: Choices) -> Scenario:
     _only("--gpus-per-node", choices.gpus_per_node, GPUS_PER_NODE, "gangs of order fit nodes of 8 GPUs")
     nodes = 1 if choices.nodes is None else choices.nodes
     day = draw_day(choices.day.kind, nodes * GPUS_PER_NODE, choices.load or 1.0, choices.seed)
-    queued = day if choices.day.oversized is Oversized.WAIT else day.without_oversized()
-    if not queued.jobs[: choices.jobs]:
+    fitting = day.without_oversized()
+    # A day on which nothing fits is a day all the same: then its jobs wait.
+    queued = fitting if fitting.jobs and choices.day.oversized is Oversized.LEAVE_OUT else day
+    if not queued.jobs:
         raise InvalidSettingError("--load", "the demand alone is more: there is no job that could run")
     workload = Workload(queued.jobs[: choices.jobs], day.draws)
     settings = _settings(choices, max_residents=1, ordering_of=order_by_name)

@@ -105,8 +105,9 @@ class Job:
         only make a kind of its own of every job that tells.
         """
         progress = self.progress
-        if not progress.units_done and self.request.deadline_s is None and progress.units_total is not None:
-            progress = replace(progress, units_total=None)
+        told = progress.units_total is not None or progress.solo_unit_s is not None
+        if told and not progress.units_done and self.request.deadline_s is None:
+            progress = replace(progress, units_total=None, solo_unit_s=None)
         return JobKind(
             self.request,
             self.pool,

@@ -71,7 +71,8 @@ def used(
     """GPU time used over the day, in points of what there is."""
     scenario, recording = ran(order, load, seed, gpus=gpus, choices=choices, sigma=sigma)
     assert scenario.day is not None
-    figures = order_figures(scenario.day, choices, recording.runs, scenario.node_names[0])
+    queued = len(scenario.jobs)
+    figures = order_figures(scenario.day, choices, recording.runs, scenario.node_names[0], queued)
     assert figures["used"] <= figures["bound"] + 1e-9
     return 100 * float(figures["used"])
 
@@ -122,13 +123,13 @@ def test_the_figures_of_a_day() -> None:
         # On a GPU of the demand: what it holds there is not served.
         RunInterval(jobs[1].job_id, 20 * HOUR_S, 50 * HOUR_S, "n", (1, 2), (jobs[1].job_id,), 1.0),
     ]
-    figures = order_figures(day, DayChoices(DayKind.MIXED), runs, "n")
+    figures = order_figures(day, DayChoices(DayKind.MIXED), runs, "n", 2)
     assert figures["batch"] * 8 * 24 == pytest.approx(4 * 6 + 2 * 4)
     assert figures["served"] * 8 * 24 == pytest.approx(2 * 24 - 4)
     assert figures["used"] * 8 * 24 == pytest.approx(32 + 44)
     assert figures["value"] == pytest.approx(2 * 4 * 6 / (2 * 4 * 6 + 2 * 30 + 8))
     assert (figures["left_out"], figures["never_started"]) == (1, 0)
-    waited = order_figures(day, DayChoices(DayKind.MIXED, oversized=Oversized.WAIT), runs, "n")
+    waited = order_figures(day, DayChoices(DayKind.MIXED, oversized=Oversized.WAIT), runs, "n", 3)
     assert (waited["left_out"], waited["never_started"]) == (0, 1)
 
 
@@ -201,7 +202,8 @@ def test_the_head_of_the_line_waits_for_ever_beside_the_peak() -> None:
     scenario, recording = ran("fifo", 1.0, 0, choices=PEAK)
     assert scenario.day is not None
     eight = next(job for job in scenario.jobs if job.gpus == 8)
-    figures = order_figures(scenario.day, PEAK, recording.runs, scenario.node_names[0])
+    queued = len(scenario.jobs)
+    figures = order_figures(scenario.day, PEAK, recording.runs, scenario.node_names[0], queued)
     assert figures["never_started"] > 1
     behind = [job.job_id for job in scenario.jobs if job.submit_s > eight.submit_s]
     assert behind
@@ -209,6 +211,18 @@ def test_the_head_of_the_line_waits_for_ever_beside_the_peak() -> None:
     assert max(node.end_s for node in recording.nodes) == max(run.end_s for run in recording.runs)
     passed = used("fifo", 1.0, 0, choices=replace(PEAK, oversized=Oversized.LEAVE_OUT))
     assert passed > 100 * figures["used"]
+
+
+def test_a_day_on_which_nothing_fits(tmp_path: Path) -> None:
+    """Only inference is served then; the run has no length, and its figures stand."""
+    seed = next(s for s in range(200) if {job.gpus for job in draw_day(DayKind.MIXED, 8, 0.7, s).jobs} == {8})
+    words = ["run", "order", "--scenario", "mixed", "--load", "0.7", "--seed", f"{seed}", "--no-report"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    day = summary["order_day"]
+    assert day["used"] == day["served"] == day["bound"] == pytest.approx(59 / 192)
+    assert (day["left_out"], day["never_started"]) == (0, len(draw_day(DayKind.MIXED, 8, 0.7, seed).jobs))
+    assert summary["makespan_s"] == 0
 
 
 @pytest.mark.parametrize("scenario", ["batch", "mixed"])
