@@ -141,7 +141,8 @@ class EndingBook:
         for meter in self._services.meters:
             energy = None if meter.live is None else meter.live.run_energy(lease.job_id, lease.token)
             if energy is not None:
-                text = energy_text(energy, record.job.progress)
+                factor = self._services.settings.co2e_g_per_kwh
+                text = energy_text(energy, record.job.progress, factor)
                 self._services.decisions.record_event(record.job.job_id, "energy", text, view.now_s)
 
     def _meter_of(self, lease: Lease) -> RunMeter | None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from airflow_provider_eaco.core.energy.accounting import EnergyMethod, RunEnergy, SplitRule
 from airflow_provider_eaco.core.model.job import Progress
-from airflow_provider_eaco.provider.shown import shown_duration, shown_energy, shown_number
+from airflow_provider_eaco.provider.shown import (
+    JOULES_PER_KWH,
+    shown_duration,
+    shown_energy,
+    shown_number,
+)
 
 # How an amount of energy was found; one that is not known has no words.
 METHOD_TEXTS = {
@@ -15,8 +20,11 @@ METHOD_TEXTS = {
 }
 
 
-def energy_text(energy: RunEnergy, progress: Progress) -> str:
-    """Return joules, time, mean and peak draw, stretch, co-residents, and how all of it was found."""
+def energy_text(energy: RunEnergy, progress: Progress, co2e_g_per_kwh: float | None = None) -> str:
+    """Return joules, time, mean and peak draw, stretch, co-residents, and how all of it was found.
+
+    :param co2e_g_per_kwh: the site's factor; without one no CO2 is named.
+    """
     known_j = energy.energy_j if energy.known_s else None
     partial = energy.partial or energy.known_s < energy.seconds
     parts = [
@@ -29,6 +37,9 @@ def energy_text(energy: RunEnergy, progress: Progress) -> str:
     rules = sorted(rule.value for rule in energy.rules if rule is not SplitRule.ALONE)
     if found:
         parts.append(", ".join(found) + (f", split by {', '.join(rules)}" if rules else ""))
+    if co2e_g_per_kwh is not None and known_j is not None:
+        grams = known_j / JOULES_PER_KWH * co2e_g_per_kwh
+        parts.append(f"{shown_number(grams, 1, 'g')} CO2e at {co2e_g_per_kwh:g} g/kWh")
     return "; ".join(parts)
 
 

@@ -37,7 +37,8 @@ OPTIONS: tuple[Option, ...] = (
         "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, "
         "predictor (conservative, learned), reject_after_s, "
         "rules, ageing_s, reserve_after_s, fair_share, aligned, demand, strangers (alert, yield: what "
-        "follows when somebody else uses a held GPU).",
+        "follows when somebody else uses a held GPU); for policies that use them mean_stretch and "
+        "power_limits (off, advise, apply).",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(
@@ -114,6 +115,15 @@ OPTIONS: tuple[Option, ...] = (
         " of W. It is held against the GPUs' counters once an hour, in the scheduler's log; credentials come"
         " from the user's .netrc. Empty: nothing is asked.",
         '{"kind": "redfish", "url": "https://bmc.example.org/redfish/v1/Chassis/1/Power"}',
+    ),
+    Option(
+        "co2e_g_per_kwh",
+        "string",
+        "",
+        "Grams of CO2 equivalent that a kilowatt-hour of this site's electricity stands for: a number above"
+        " 0. The energy record of a task on real GPUs then names them. Empty: no such figure is shown; none"
+        " is ever looked up or guessed.",
+        "350",
     ),
     Option(
         "simulated_nodes",

@@ -15,6 +15,7 @@ from airflow_provider_eaco.core.model.pool import (
     FairShare,
     PoolMode,
     PoolSettings,
+    PowerLimits,
     PredictorName,
     Spreading,
     StrangerAction,
@@ -65,6 +66,7 @@ class EacoSettings:
     simulated_truth: tuple[Mapping[str, Any], ...] = ()
     telemetry: GpuSource = GpuSource.AUTO
     node_power: NodePowerSettings | None = None
+    co2e_g_per_kwh: float | None = None
     are_nodes_listed: bool = False
     host: str = "host"
     has_driver: bool = False
@@ -129,10 +131,15 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         simulated_truth=read_objects("simulated_truth", read("simulated_truth")),
         telemetry=source,
         node_power=node_power(read("node_power")),
+        co2e_g_per_kwh=_co2e(read("co2e_g_per_kwh")),
         are_nodes_listed=nodes_text.strip().lower() not in {"auto", "none"},
         host=name,
         has_driver=has_driver,
     )
+
+
+def _co2e(text: str) -> float | None:
+    return above_0("co2e_g_per_kwh", text) if text.strip() else None
 
 
 def _stretch(text: str) -> float | None:
@@ -209,6 +216,16 @@ def _strangers(option: str, value: object) -> StrangerAction:
     if not isinstance(value, str) or value not in tuple(StrangerAction):
         raise setting_error(option, f"{value!r} must be one of {', '.join(StrangerAction)}")
     return StrangerAction(value)
+
+
+def _mean_stretch(option: str, value: object) -> float:
+    return read_number(option, value, "a number of at least 1", lambda number: number >= 1)
+
+
+def _power_limits(option: str, value: object) -> PowerLimits:
+    if not isinstance(value, str) or value not in tuple(PowerLimits):
+        raise setting_error(option, f"{value!r} must be one of {', '.join(PowerLimits)}")
+    return PowerLimits(value)
 
 
 def _predictor(option: str, value: object) -> PredictorName:
@@ -300,4 +317,6 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "aligned": _flag,
     "demand": _demand,
     "strangers": _strangers,
+    "mean_stretch": _mean_stretch,
+    "power_limits": _power_limits,
 }

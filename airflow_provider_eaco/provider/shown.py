@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 UNKNOWN = "unknown"
 
 _UNITS_S = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_JOULES_PER_KWH = 3.6e6
+JOULES_PER_KWH = 3.6e6
 
 
 def shown_number(value: float | None, digits: int = 1, unit: str = "") -> str:
@@ -41,8 +41,8 @@ def shown_percent(value: float | None) -> str:
 
 def shown_energy(energy_j: float | None, *, partial: bool = False) -> str:
     """Return joules, and from one kilowatt-hour on kilowatt-hours; a lower bound if a part is missing."""
-    if energy_j is not None and energy_j >= _JOULES_PER_KWH:
-        text = shown_number(energy_j / _JOULES_PER_KWH, 3, "kWh")
+    if energy_j is not None and energy_j >= JOULES_PER_KWH:
+        text = shown_number(energy_j / JOULES_PER_KWH, 3, "kWh")
     else:
         text = shown_number(energy_j, 0, "J")
     return f"at least {text}" if partial and text != UNKNOWN else text

@@ -55,3 +55,10 @@ def test_a_record_says_what_is_known(energy: RunEnergy, progress: Progress, text
 def test_every_way_of_measuring_has_words() -> None:
     """Only energy that was not measured has none."""
     assert set(METHOD_TEXTS) == set(EnergyMethod) - {EnergyMethod.UNKNOWN}
+
+
+def test_c56_co2_is_named_only_with_the_site_s_factor() -> None:
+    """Nothing is looked up and no region is guessed; what was not measured has no CO2 either."""
+    assert "CO2" not in energy_text(WHOLE, PROGRESS)
+    assert energy_text(WHOLE, PROGRESS, 360.0).endswith("; 22.0 g CO2e at 360 g/kWh")
+    assert "CO2" not in energy_text(RunEnergy(0.0, 20.0, 0.0), Progress(), 360.0)

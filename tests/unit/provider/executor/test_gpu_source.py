@@ -115,3 +115,13 @@ def test_the_power_of_the_machine_is_read_where_it_is_configured(tmp_path: Path)
     assert parse(tmp_path).node_power is None
     told = parse(tmp_path, node_power='{"kind": "prometheus", "url": "http://p:9090", "query": "power"}')
     assert told.node_power == NodePowerSettings("prometheus", "http://p:9090", "power")
+
+
+@pytest.mark.parametrize(("text", "factor"), [("", None), (" 350 ", 350.0)])
+def test_c56_there_is_no_co2_factor_unless_one_is_configured(
+    text: str, factor: float | None, tmp_path: Path
+) -> None:
+    """The default knows none; a number is the site's own."""
+    assert parse(tmp_path, co2e_g_per_kwh=text).co2e_g_per_kwh == factor
+    with pytest.raises(InvalidSettingError, match=r"co2e_g_per_kwh: 'DE' must be a number above 0"):
+        parse(tmp_path, co2e_g_per_kwh="DE")

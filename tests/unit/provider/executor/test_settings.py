@@ -196,6 +196,8 @@ WRONG_IN_POOL = {
     ),
     "aligned": (1, "yes", None),
     "strangers": ("kill", 1, None, ["yield"]),
+    "mean_stretch": (0.9, "none", None, math.nan),
+    "power_limits": ("on", True, None),
     "demand": ([], {"n1": [1]}, {"n1": 24}, {"n1": [-1] * 24}, {"n1": ["1"] * 23 + ["x"]}),
 }
 
