@@ -11,7 +11,7 @@ from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.pool import FairShare, PoolSettings, TeamSource
 from airflow_provider_eaco.core.policy.registry import make_rules
-from airflow_provider_eaco.core.policy.rules_fair_share import decayed_s
+from airflow_provider_eaco.core.policy.rules_fair_share import decayed_s, used_by_team
 from tests.builders import (
     NOW_S,
     hold_gpus,
@@ -233,6 +233,26 @@ def test_a_team_beyond_its_quota_waits_and_is_told_by_how_much(ordering: str) ->
         else:
             crowded = run_checked(replace(snapshot, waiting=(jobs[0], jobs[2])))
             assert set(launched(crowded)) == {"blue-2"}
+
+
+def test_residents_are_charged_what_they_shared() -> None:
+    """Alone for 60 s, then two for 40 s: 80 s and 20 s on each of two GPUs; a third changes what follows."""
+    first, second = (
+        make_resident(make_job(name, "short", 2, bundle=name), granted_s=NOW_S - held_s)
+        for name, held_s in (("red", 100.0), ("blue", 40.0))
+    )
+    first = replace(first, charged_s=60.0, charged_until_s=NOW_S - 40)
+    fair = FairShare(by=TeamSource.BUNDLE, half_life_s=1e9)
+    node = hold_gpus(make_node(gpus=2, model="T4"), first, second)
+    snapshot = make_snapshot(node, settings=pool(fair_share=fair))
+    expected = {"red": 160.0, "blue": 40.0}
+    assert used_by_team(snapshot) == pytest.approx(expected, rel=1e-6)
+    third = make_job("green", "short", 2, bundle="green")
+    joined = snapshot.with_launch(third, snapshot.nodes[node.node.name].sets[0].placement)
+    assert used_by_team(joined) == pytest.approx({**expected, "green": 0.0}, rel=1e-6)
+    later = replace(joined, now_s=NOW_S + 30)
+    used = {team: seconds + 20.0 for team, seconds in {**expected, "green": 0.0}.items()}
+    assert used_by_team(later) == pytest.approx(used, rel=1e-6)
 
 
 def test_past_use_counts_half_after_each_half_life() -> None:
