@@ -107,6 +107,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=list(Accounting),
         help="default: both; in the benchmark order always-on",
     )
+    _add_levers(parser)
+    parser.add_argument(
+        "--processes",
+        type=run_command.whole(1),
+        default=len(os.sched_getaffinity(0)),
+        help="runs at one time (default: the processors of this machine, %(default)s)",
+    )
+
+
+def _add_levers(parser: argparse.ArgumentParser) -> None:
+    """Declare what only some policies use."""
     parser.add_argument(
         "--sleep",
         nargs="+",
@@ -122,12 +133,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[None],
         metavar="LIMIT",
         help="of all jobs, by work; each makes a run of every policy that bounds it",
-    )
-    parser.add_argument(
-        "--processes",
-        type=run_command.whole(1),
-        default=len(os.sched_getaffinity(0)),
-        help="runs at one time (default: the processors of this machine, %(default)s)",
     )
 
 
