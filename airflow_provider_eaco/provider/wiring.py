@@ -31,8 +31,7 @@ from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.store.session import Database, DatabaseClock
 from airflow_provider_eaco.telemetry import nvml_probe
-from airflow_provider_eaco.telemetry.node_power_source import HttpNodePower, SourceKind
-from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
+from airflow_provider_eaco.telemetry.nvml import NodePower, NvmlTelemetry
 from airflow_provider_eaco.telemetry.nvml_feed import SamplingProcess
 from airflow_provider_eaco.telemetry.simulated import (
     SimulatedCluster,
@@ -144,17 +143,24 @@ def _real_meter(settings: EacoSettings, profiles: ProfileStore) -> NodeMeter:
             return None
         return None if solo is None else solo.utilisation_pct
 
-    source = settings.node_power
     nvml = NvmlTelemetry(
         settings.host,
         SamplingProcess(),
         ProcessOwners(),
         solo_utilisation=solo_utilisation,
-        node_power=None
-        if source is None
-        else HttpNodePower(settings.host, SourceKind(source.kind), source.url, source.query),
+        node_power=_node_power(settings),
     )
     return NodeMeter(nvml, nvml, nvml, live=nvml)
+
+
+def _node_power(settings: EacoSettings) -> NodePower | None:
+    source = settings.node_power
+    if source is None:
+        return None
+    # Loads requests, which nobody else here needs.
+    from airflow_provider_eaco.telemetry.node_power_source import HttpNodePower, SourceKind
+
+    return HttpNodePower(settings.host, SourceKind(source.kind), source.url, source.query)
 
 
 def _simulated_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:

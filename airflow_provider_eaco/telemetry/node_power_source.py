@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import requests
 
@@ -24,16 +24,6 @@ TIMEOUT_S = 5.0
 MAX_NODE_W = 100_000.0
 
 log = logging.getLogger(__name__)
-
-
-class NodePower(Protocol):
-    """A meter of a whole node."""
-
-    def look(self) -> DeviceLook | None:
-        """Return the last reading, at once; ``None`` without any. Its ``uuid`` is the node's name."""
-
-    def close(self) -> None:
-        """Stop reading."""
 
 
 class SourceKind(StrEnum):

@@ -15,14 +15,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from airflow_provider_eaco.core.energy.accounting import DeviceTotals, RunEnergy, RunKey
+from airflow_provider_eaco.core.energy.accounting import DeviceLook, DeviceTotals, RunEnergy, RunKey
 from airflow_provider_eaco.core.energy.node_energy import NodeEnergy
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.ports import EnergyLog, EnergyPart, Occupant, RunMeter
 from airflow_provider_eaco.telemetry.device_health import HealthBook, Verdict
 from airflow_provider_eaco.telemetry.gpu_models import model_of_board
-from airflow_provider_eaco.telemetry.node_power_source import NodePower
 from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, ProcessTable, attribute
 from airflow_provider_eaco.telemetry.nvml_books import Place, RunBooks, Sight, SoloUtilisation
 from airflow_provider_eaco.telemetry.nvml_feed import SampleSource
@@ -35,6 +35,16 @@ STALE_S = 5.0
 FIRST_WAIT_S = 3.0
 # How often what running tasks have used so far is stored, so that a crash costs little of it.
 INTERIM_S = 30.0
+
+
+class NodePower(Protocol):
+    """A meter of a whole node."""
+
+    def look(self) -> DeviceLook | None:
+        """Return the last reading, at once; ``None`` without any. Its ``uuid`` is the node's name."""
+
+    def close(self) -> None:
+        """Stop reading."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from airflow_provider_eaco.provider.settings import EacoSettings, parse_settings
 from airflow_provider_eaco.provider.wiring import make_meters
 from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
 from airflow_provider_eaco.telemetry import nvml_probe
+from airflow_provider_eaco.telemetry.node_power_source import HttpNodePower
 from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
 from tests.nvml.machine import fake_machine
 
@@ -125,3 +126,20 @@ def test_c56_there_is_no_co2_factor_unless_one_is_configured(
     assert parse(tmp_path, co2e_g_per_kwh=text).co2e_g_per_kwh == factor
     with pytest.raises(InvalidSettingError, match=r"co2e_g_per_kwh: 'DE' must be a number above 0"):
         parse(tmp_path, co2e_g_per_kwh="DE")
+
+
+def test_real_gpus_are_held_against_the_machine_s_meter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configured source is asked from the start, and no more once the meter is closed."""
+    monkeypatch.setattr("airflow_provider_eaco.provider.wiring.SamplingProcess", SilentSource)
+    source = '{"kind": "redfish", "url": "http://127.0.0.1:9/redfish/v1/Chassis/1/Power"}'
+    settings = parse(tmp_path, telemetry="nvml", node_power=source)
+    (meter,) = make_meters(settings, MemoryProfileStore(ProfileBook()))
+    assert isinstance(meter.telemetry, NvmlTelemetry)
+    power = meter.telemetry._node_power
+    assert isinstance(power, HttpNodePower)
+    meter.telemetry.close()
+    power._thread.join(30)
+    assert not power._thread.is_alive()
+    assert power.look() is None
