@@ -204,17 +204,22 @@ def _spread(column: Column, pairs: Sequence[tuple[RunResult, Baselines]]) -> Spr
 
 
 def markdown_of(folder: Path, rows: Sequence[Row]) -> str:
-    """Return the rows as a table in Markdown: the mean, and the range where there are several seeds."""
+    """Return the rows as a table in Markdown: the mean, and the range where there are several seeds.
+
+    A row with fewer seeds than the table names its own.
+    """
+    seeds = {seed for row in rows for seed in row.seeds}
     head = ["policy", "accounting", *(column.title for column in COLUMNS)]
     lines = [
-        f"`{folder.name}`, {_seeds_text({seed for row in rows for seed in row.seeds})}:",
+        f"`{folder.name}`, {_seeds_text(seeds)}:",
         "",
         _line(head),
         _line(["---", "---", *("---:" for _ in COLUMNS)]),
     ]
     for row in rows:
         cells = [_spread_text(row.spreads[column.name], column) for column in COLUMNS]
-        lines.append(_line([row.label, row.accounting, *cells]))
+        fewer = "" if set(row.seeds) == seeds else f" ({_seeds_text(set(row.seeds))})"
+        lines.append(_line([f"{row.label}{fewer}", row.accounting, *cells]))
     return "\n".join(lines) + "\n"
 
 

@@ -58,7 +58,7 @@ def test_a_run_is_held_against_fifo_exclusive_of_its_own_seed(tmp_path: Path) ->
 
 
 def test_the_table_shows_means_with_ranges_and_nothing_that_is_not_known(tmp_path: Path) -> None:
-    """One seed has no range; without bounds there is a dash, never a number."""
+    """One seed has no range and is named; without bounds there is a dash, never a number."""
     text = markdown_of(tmp_path, rows_of(experiment(tmp_path)))
     assert text.startswith(f"`{tmp_path.name}`, seeds 1 to 2:\n\n| policy | accounting | energy, % |")
     lines = text.splitlines()
@@ -70,7 +70,7 @@ def test_the_table_shows_means_with_ranges_and_nothing_that_is_not_known(tmp_pat
         cells["eaco \N{LESS-THAN OR EQUAL TO}2", "always-on"][3]
         == "\N{MINUS SIGN}22.5 (\N{MINUS SIGN}25.0 to \N{MINUS SIGN}20.0)"
     )
-    assert cells["eaco \N{LESS-THAN OR EQUAL TO}2", "sleep"][3] == "\N{MINUS SIGN}10.0"
+    assert cells["eaco \N{LESS-THAN OR EQUAL TO}2 (seed 1)", "sleep"][3] == "\N{MINUS SIGN}10.0"
     assert cells["exclusive", "always-on"][5:7] == ["\N{EN DASH}", "\N{EN DASH}"]
 
 
