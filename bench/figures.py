@@ -20,6 +20,8 @@ class Kind(StrEnum):
     CPU_TIME = "CPU time on this machine"
     RATE = "rate on this machine"
     RATIO = "ratio of two rates, paired in one run"
+    MEMORY = "highest memory of a process"
+    GROWTH = "exponent of CPU time in the number of jobs"
 
 
 @dataclass(frozen=True, slots=True)

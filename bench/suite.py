@@ -21,6 +21,7 @@ from bench import (
     bench_handover,
     bench_heartbeat,
     bench_horizon,
+    bench_scale,
     bench_store,
     bench_telemetry,
     bench_throughput,
@@ -108,6 +109,7 @@ BENCHMARKS = {
     for each in (
         Benchmark("cycle", "one admission cycle, computing alone", run_cycle),
         Benchmark("horizon", "one admission cycle with the ordering horizon", run_horizon),
+        Benchmark("scale", "the simulator on growing parts of the Philly trace", bench_scale.run),
         Benchmark("store", "the store's calls with 1,000 waiting jobs and 512 GPUs", run_store),
         Benchmark("telemetry", "one look at eight real GPUs with 32 processes", bench_telemetry.run),
         Benchmark("heartbeat", "a heartbeat of the live executor with 1,000 held tasks", bench_heartbeat.run),

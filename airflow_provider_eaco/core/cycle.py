@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from airflow_provider_eaco.core.model.decision import Verdict, hold
@@ -14,7 +14,8 @@ from airflow_provider_eaco.core.policy.base import (
     Ordering,
     Review,
     Steering,
-    SteeringPolicy,
+    as_steering,
+    as_watching,
 )
 from airflow_provider_eaco.core.policy.line import Line
 from airflow_provider_eaco.core.policy.queue import Queue, line_up
@@ -61,24 +62,32 @@ def run_cycle(
 
 
 def _steering(policy: AdmissionPolicy, line: Line, queue: Queue) -> Steering:
-    if not isinstance(policy, SteeringPolicy):
+    steering = as_steering(policy)
+    if steering is None:
         return Steering()
     launched = {launch.job.job_id for launch in line.launches}
     waiting = tuple(job for job in queue.jobs if job.job_id not in launched)
-    return policy.steer(replace(line.snapshot, waiting=waiting, kept_nodes={}))
+    return steering.steer(replace(line.snapshot, waiting=waiting, kept_nodes={}))
 
 
 def _review(policy: AdmissionPolicy, snapshot: ClusterSnapshot) -> tuple[list[Instruction], ClusterSnapshot]:
     """Return the reviews of all sets, and the snapshot in which they have been carried out."""
     reviews: list[Instruction] = []
     present = snapshot
+    watching = as_watching(policy)
+    due = _all_due(policy, snapshot) if watching is None else watching.all_due(snapshot)
+    for held, review in due:
+        reviews.append(review)
+        present = present.with_set(held, _reviewed(held, review))
+    return reviews, present
+
+
+def _all_due(policy: AdmissionPolicy, snapshot: ClusterSnapshot) -> Iterator[tuple[GpuSet, Review]]:
     for name in sorted(snapshot.nodes):
         for held in snapshot.nodes[name].shared_sets:
             review = policy.review(held, snapshot)
             if review is not None:
-                reviews.append(review)
-                present = present.with_set(held, _reviewed(held, review))
-    return reviews, present
+                yield held, review
 
 
 def _reviewed(held: GpuSet, review: Review) -> GpuSet:

@@ -68,7 +68,8 @@ class Applier:
         :param owners: by job id, the executor that holds the job's workload and will launch it.
         :raises StoreUnavailableError: if a port cannot go on; ``applied`` holds what was done before.
         """
-        versions = dict(gpu_versions)
+        launches = any(isinstance(instruction, Launch) for instruction in plan.instructions)
+        versions = dict(gpu_versions) if launches else {}
         for instruction in plan.instructions:
             if isinstance(instruction, Launch):
                 self._launch(instruction, snapshot, versions, owners, applied)

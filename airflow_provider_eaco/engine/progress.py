@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from airflow_provider_eaco.core.model.errors import EacoError
@@ -148,15 +148,17 @@ def ingest(
     view = ledger.view()
     leases = {lease.job_id: lease for lease in view.leases}
     records = {record.job.job_id: record for record in view.jobs}
-    members = Counter(lease.placement for lease in view.leases)
+    members = Counter([lease.placement.gpu_uuids for lease in view.leases])
     reported = []
     for report in reports:
         lease, record = leases.get(report.job_id), records.get(report.job_id)
         if lease is None or record is None or lease.token != report.token:
             continue
         unseen_s = _usual_unit_s(record, lease, view, profiles)
-        progress, observation = _taken(report, record, lease, members[lease.placement] == 1, unseen_s)
-        if (progress, observation) != (record.job.progress, record.observation):
+        progress, observation = _taken(
+            report, record, lease, members[lease.placement.gpu_uuids] == 1, unseen_s
+        )
+        if observation != record.observation or progress != record.job.progress:
             ledger.save_progress(report.job_id, progress, observation)
         reported.append(lease)
     return instructions(reported)
@@ -165,8 +167,10 @@ def ingest(
 def instructions(leases: Iterable[Lease]) -> tuple[TaskInstruction, ...]:
     """Return what the holder of each lease has to be told now."""
     return tuple(
-        TaskInstruction(lease.job_id, lease.token, lease.set_version, lease.state is LeaseState.YIELDING)
-        for lease in leases
+        [
+            TaskInstruction(lease.job_id, lease.token, lease.set_version, lease.state is LeaseState.YIELDING)
+            for lease in leases
+        ]
     )
 
 
@@ -181,21 +185,24 @@ def _taken(
     if seen is None or seen.set_version != version:
         seen = Observation(version)
     under = [unit for unit in new if unit.version_at_begin == unit.version_at_end == version]
-    under_s = [unit.elapsed_s for unit in under]
-    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(RunningMean.of(under_s))
+    unlimited_s = [unit.elapsed_s for unit in under if not unit.limited]
+    limited = len(unlimited_s) < len(under)
+    added = fresh = RunningMean.of(unlimited_s)
+    if limited:
+        added = RunningMean.of([unit.elapsed_s for unit in under])
+    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(added)
     observation = Observation(
         version,
-        units=measured.samples,
-        unit_s=measured.mean,
-        elapsed_s=seen.elapsed_s + math.fsum(u.elapsed_s for u in new if u.version_at_end == version),
-        spread_s=measured.spread,
-        limited=seen.limited or any(unit.limited for unit in under),
+        measured.samples,
+        measured.mean,
+        seen.elapsed_s + math.fsum([unit.elapsed_s for unit in new if unit.version_at_end == version]),
+        measured.spread,
+        limited=seen.limited or limited,
     )
     solo = RunningMean(stored.solo_units, stored.solo_unit_s, stored.solo_spread_s)
     if alone:
-        solo = solo.merged(RunningMean.of([unit.elapsed_s for unit in under if not unit.limited]))
-    progress = replace(
-        stored,
+        solo = solo.merged(fresh)
+    progress = Progress(
         units_done=report.units_done,
         units_total=stored.units_total if report.units_total is None else report.units_total,
         run_s=stored.run_s + _run_s(report, stored, new, usual_unit_s),
@@ -213,7 +220,7 @@ def _run_s(report: Report, stored: Progress, new: Sequence[UnitTime], usual_unit
     Units whose time nobody saw (done by an earlier try from which this one resumed, or more than a report
     lists between two looks) count with the mean of those seen, else with the usual time.
     """
-    seen_s = math.fsum(unit.elapsed_s for unit in new)
+    seen_s = math.fsum([unit.elapsed_s for unit in new])
     unseen = max(0, report.units_done - stored.units_done - len(new))
     each_s = seen_s / len(new) if new else usual_unit_s or 0.0
     return seen_s + unseen * each_s

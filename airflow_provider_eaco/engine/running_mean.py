@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class RunningMean:
+class RunningMean(NamedTuple):
     """``mean`` is ``None`` without samples; ``spread`` (sample standard deviation) is ``None`` if unknown,
     as it always is below two samples.
     """

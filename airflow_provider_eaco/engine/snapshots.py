@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import compress
 
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job
-from airflow_provider_eaco.core.model.placement import Lease, Placement
+from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import (
@@ -46,20 +46,35 @@ def used_slots(view: LedgerView) -> Mapping[str, int]:
     return view.index().used_slots
 
 
+# The leases on some GPUs of a node, and the set that they make; ``None``: there is nobody to judge.
+_Holding = tuple[tuple[Member, ...], GpuSet | None]
+_NOTHING_HELD: Mapping[tuple[str, ...], _Holding] = {}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Built:
-    """A node's state with what it was built from."""
+    """A node's state with what it was built from: all its leases, and those on equal GPUs by their UUIDs."""
 
     members: tuple[Member, ...]
     state: NodeState
+    held: Mapping[tuple[str, ...], _Holding]
 
     @classmethod
     def of(cls, node: Node, members: tuple[Member, ...], last: _Built | None) -> _Built:
-        """Return the node's state, the last one if it would be equal."""
+        """Return the node's state, the last one if it would be equal; equal sets are the same objects."""
         if last is None:
-            return cls(members, _node_state(node, members, None))
-        same = last.members == members and _same_for_planning(last.state.node, node)
-        return cls(members, last.state if same else _node_state(node, members, last.state))
+            held = _held(node, members, _NOTHING_HELD)
+            return cls(members, NodeState(node, _sets(held), _free(node, held)), held)
+        alike = _same_for_planning(last.state.node, node)
+        if alike and last.members == members:
+            return cls(members, last.state, last.held)
+        held = _held(node, members, last.held if alike else _NOTHING_HELD)
+        before = {known.placement.gpu_uuids: known for known in last.state.sets}
+        sets = tuple([_same_if_equal(before.get(each.placement.gpu_uuids), each) for each in _sets(held)])
+        unmoved = alike and held.keys() == last.held.keys()
+        if unmoved and len(sets) == len(before) and all(map(operator.is_, sets, last.state.sets)):
+            return cls(members, last.state, held)
+        return cls(members, NodeState(node, sets, last.state.free if unmoved else _free(node, held)), held)
 
 
 class SnapshotBuilder:
@@ -180,22 +195,42 @@ def _same_for_planning(last: Node, present: Node) -> bool:
     return last is present or replace(last, last_report_s=present.last_report_s) == present
 
 
-def _node_state(node: Node, members: Sequence[Member], last: NodeState | None) -> NodeState:
+def _held(
+    node: Node, members: Sequence[Member], last: Mapping[tuple[str, ...], _Holding]
+) -> Mapping[tuple[str, ...], _Holding]:
+    """Return what is held, by UUIDs in their order; what the same leases held before stays as it was."""
+    there: dict[tuple[str, ...], list[Member]] = {}
+    for member in members:
+        there.setdefault(member[0].placement.gpu_uuids, []).append(member)
+    held: dict[tuple[str, ...], _Holding] = {}
+    for uuids in sorted(there):
+        own, before = tuple(there[uuids]), last.get(uuids)
+        held[uuids] = before if before is not None and before[0] == own else (own, _set_of(node, own))
+    return held
+
+
+def _set_of(node: Node, members: Sequence[Member]) -> GpuSet | None:
+    # A lease whose job is not in the view keeps its GPUs from everybody, but there is nobody to judge.
+    residents = tuple([_resident(lease, record) for lease, record in members if record is not None])
+    if not residents:
+        return None
+    placement = members[0][0].placement
     by_uuid = {gpu.uuid: gpu for gpu in node.gpus}
-    held = {uuid for lease, _ in members for uuid in lease.placement.gpu_uuids}
-    residents: dict[Placement, list[Resident]] = defaultdict(list)
-    for lease, record in members:
-        # A lease whose job is not in the view keeps its GPUs from everybody, but there is nobody to judge.
-        if record is not None:
-            residents[lease.placement].append(_resident(lease, record))
-    known = {} if last is None else {known.placement: known for known in last.sets}
-    sets = []
-    for placement in sorted(residents, key=lambda placement: placement.gpu_uuids):
-        gpus = tuple(by_uuid.get(uuid) or _missing(uuid, node.name) for uuid in placement.gpu_uuids)
-        built = GpuSet(placement, gpus, tuple(residents[placement]))
-        sets.append(known[placement] if known.get(placement) == built else built)
-    free = tuple(gpu for gpu in node.gpus if gpu.uuid not in held)
-    return NodeState(node, tuple(sets), free)
+    gpus = tuple([by_uuid.get(uuid) or _missing(uuid, node.name) for uuid in placement.gpu_uuids])
+    return GpuSet(placement, gpus, residents)
+
+
+def _sets(held: Mapping[tuple[str, ...], _Holding]) -> tuple[GpuSet, ...]:
+    return tuple([built for _, built in held.values() if built is not None])
+
+
+def _same_if_equal(before: GpuSet | None, built: GpuSet) -> GpuSet:
+    return before if before is not None and before == built else built
+
+
+def _free(node: Node, held: Iterable[tuple[str, ...]]) -> tuple[Gpu, ...]:
+    taken = {uuid for uuids in held for uuid in uuids}
+    return tuple([gpu for gpu in node.gpus if gpu.uuid not in taken])
 
 
 def _resident(lease: Lease, record: JobRecord) -> Resident:

@@ -19,9 +19,17 @@ class GpuCounters:
         self.present: dict[str, int] = {}
         self._absent: dict[str, int] = {}
         self._set_versions: dict[str, int] = {}
+        self._seen: Mapping[str, int] | None = None
+
+    def seen(self) -> Mapping[str, int]:
+        """Return the present counters as they are now; later changes do not show in it."""
+        if self._seen is None:
+            self._seen = dict(self.present)
+        return self._seen
 
     def exchange(self, gone: Iterable[Gpu], come: Iterable[Gpu]) -> None:
         """Keep the counters of the GPUs that are there apart from those of GPUs that may come back."""
+        self._seen = None
         for gpu in gone:
             self._absent[gpu.uuid] = self.present.pop(gpu.uuid)
         for gpu in come:
@@ -39,6 +47,7 @@ class GpuCounters:
 
     def count_change(self, placement: Placement) -> None:
         """Count a grant or a release."""
+        self._seen = None
         for uuid in placement.gpu_uuids:
             self.present[uuid] += 1
 

@@ -78,22 +78,22 @@ class MemoryLedger:
                 nodes=self._nodes_by_name,
                 jobs=tuple(self._jobs.values()),
                 leases=tuple(self._leases.values()),
-                gpu_versions=dict(self._counters.present),
+                gpu_versions=self._counters.seen(),
                 kept_index=self._index.present(self._jobs),
             )
 
     def view_of(self, job_ids: Sequence[str]) -> LedgerView:
         """Return the part of the view that concerns these jobs: who holds the same GPUs, and their nodes."""
         with self._mutex:
-            own = [lease for lease in map(self.lease_of, job_ids) if lease is not None]
-            places = dict.fromkeys(lease.placement for lease in own)
+            own = [self._leases.get(self._token_of.get(job_id, 0)) for job_id in job_ids]
+            places = dict.fromkeys([lease.placement for lease in own if lease is not None])
             leases = [lease for place in places for lease in self._members(place)]
-            names = dict.fromkeys(place.node for place in places)
+            names = dict.fromkeys([place.node for place in places])
             return LedgerView(
-                now_s=self._clock.now_s(),
-                nodes=tuple(self._nodes[name] for name in names if name in self._nodes),
-                jobs=tuple(self._jobs[lease.job_id] for lease in leases),
-                leases=tuple(leases),
+                self._clock.now_s(),
+                tuple([self._nodes[name] for name in names if name in self._nodes]),
+                tuple([self._jobs[lease.job_id] for lease in leases]),
+                tuple(leases),
             )
 
     def past_leases(self, after_s: float, until_s: float) -> Sequence[PastLease]:
@@ -299,8 +299,18 @@ class MemoryLedger:
         with self._mutex:
             record = self._jobs.get(job_id)
             if record is not None:
-                job = replace(record.job, progress=progress)
-                self._put_job(replace(record, job=job, observation=observation))
+                job = record.job.with_progress(progress)
+                self._put_job(
+                    JobRecord(
+                        job,
+                        record.phase,
+                        record.owner,
+                        record.process,
+                        observation,
+                        record.started_s,
+                        record.ended_s,
+                    )
+                )
 
     def _put_node(self, node: Node) -> None:
         self._nodes[node.name] = node

@@ -56,6 +56,8 @@ class Simulation:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
+        # Asked at every event.
+        self._shares, self._learns, self._steers = scenario.shares, scenario.learns, scenario.steers
         self.recording = Recording()
         self.clock = VirtualClock()
         self.ledger = MemoryLedger(self.clock)
@@ -76,7 +78,7 @@ class Simulation:
             self.profiles,
             self._decisions,
             MemoryPlannerLock(self.clock),
-            pools=lambda: (self._steering.seen(pool) if scenario.steers else pool,),
+            pools=lambda: (self._steering.seen(pool) if self._steers else pool,),
             owner=OWNER,
             report_timeout_s=None,
             ordering_of=scenario.ordering_of,
@@ -146,7 +148,7 @@ class Simulation:
         reports: list[str] = []
         for event in self.cluster.due(now_s):
             # Who steers has something to decide when GPUs fall free or a node changes, also without a queue.
-            news = news or (self.scenario.steers and event.happening in {Happening.END, Happening.NODE})
+            news = news or (self._steers and event.happening in {Happening.END, Happening.NODE})
             if event.happening is Happening.END:
                 self._end(event.subject, now_s)
                 ended += 1
@@ -255,7 +257,7 @@ class Simulation:
             self._add_waiting(alone)
 
     def _end(self, job_id: str, now_s: float) -> None:
-        if self.scenario.learns and not self.scenario.shares:
+        if self._learns and not self._shares:
             self._report([job_id], now_s)
         lease, record = self.ledger.lease_of(job_id), self.ledger.record_of(job_id)
         self.cluster.remove(job_id, now_s)
@@ -264,10 +266,11 @@ class Simulation:
         if lease is None or record is None:
             raise SimulationError(f"job {job_id} ran without a lease")
         self.ledger.release(lease.token, JobPhase.FINISHED)
-        nodes = [self._nodes[lease.placement.node]]
-        run = ended_run(record, lease, nodes, JobPhase.FINISHED, self._meter(record.job))
-        if run is not None and self.scenario.learns:
-            learn_run(self.profiles, run, now_s)
+        if self._learns:
+            nodes = [self._nodes[lease.placement.node]]
+            run = ended_run(record, lease, nodes, JobPhase.FINISHED, self._meter(record.job))
+            if run is not None:
+                learn_run(self.profiles, run, now_s)
 
     def _meter(self, job: Job) -> RunMeter | None:
         """Return what a meter saw of a run that was always alone and at full power, as the truth has it."""
@@ -292,15 +295,15 @@ class Simulation:
             if instruction.yield_asked:
                 self._give_way(instruction.job_id, instruction.token, now_s)
                 news = True
-        if not self.scenario.shares:
+        if not self._shares:
             return news
         return news or self._waiting > 0 or any(self._in_trial(job_id) for job_id in job_ids)
 
     def _report_of(self, job_id: str, lease: Lease, now_s: float) -> Report:
         run = self.cluster.run_of(job_id)
         # Where ends of epochs are no events, one report at the end tells of the whole run.
-        reported_s = run.epochs * run.epoch_work_s if self.scenario.shares else run.job.work_s
-        new_s = run.epoch_work_s if self.scenario.shares else run.job.work_s
+        reported_s = run.epochs * run.epoch_work_s if self._shares else run.job.work_s
+        new_s = run.epoch_work_s if self._shares else run.job.work_s
         done = max(1, math.floor(reported_s / UNIT_S + 1e-6))
         elapsed_s = (now_s - run.epoch_began_s) * UNIT_S / new_s
         began = self._version_at_begin[job_id]

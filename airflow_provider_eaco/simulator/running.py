@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from airflow_provider_eaco.simulator.clock import instant
 from airflow_provider_eaco.simulator.trace import TraceJob
@@ -18,8 +19,7 @@ class Happening(IntEnum):
     NODE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """``subject`` is a job id, for ``NODE`` the name of a node; ``started`` are the jobs that it starts."""
 
     happening: Happening

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import bench
+from bench import bench_scale
 from bench.__main__ import RESULTS, parse
 from bench.figures import Aim, quantile
 from bench.suite import BENCHMARKS
@@ -78,3 +79,31 @@ def test_an_aim_tells_whether_it_is_met(aim, value, met):
 def test_a_quantile_is_a_value_that_was_seen(values, share, found):
     """It is the smallest of the values that the share of them does not exceed."""
     assert quantile(values, share) == found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "exponent"),
+    [
+        pytest.param([1.0, 10.0, 100.0], 1.0, id="linear"),
+        pytest.param([1.0, 100.0, 10_000.0], 2.0, id="quadratic"),
+        pytest.param([5.0, 5.0, 5.0], 0.0, id="constant"),
+    ],
+)
+def test_growth_is_the_exponent_in_the_number_of_jobs(seconds, exponent):
+    """It is a slope between logarithms; N log N lies a little above 1."""
+    jobs = (100, 1_000, 10_000)
+    samples = [
+        bench_scale.Sample("eaco", 1.0, count, 1, cpu_s, cpu_s, 1.0)
+        for count, cpu_s in zip(jobs, seconds, strict=True)
+    ]
+    found, allowed = bench_scale.growth(samples)
+    assert found == pytest.approx(exponent)
+    assert 1.1 < allowed < 1.2
+
+
+@pytest.mark.parametrize("part", ["0", "101", "nan"])
+def test_a_part_of_the_trace_is_a_per_cent(part, capsys):
+    """What is no part of a whole is refused with what is allowed."""
+    with pytest.raises(SystemExit):
+        bench_scale.parse(["--parts", part])
+    assert "above 0 and at most 100" in capsys.readouterr().err

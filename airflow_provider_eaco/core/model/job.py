@@ -97,6 +97,14 @@ class Job:
         deadline_s = self.request.deadline_s
         return None if deadline_s is None else self.queued_s + deadline_s
 
+    def with_progress(self, progress: Progress) -> Job:
+        """Return the job with another progress."""
+        # Setting the fields of a frozen value one by one takes longer than all else that a report leads to.
+        job = object.__new__(Job)
+        job.__dict__.update(self.__dict__, progress=progress)
+        job.__dict__.pop("kind", None)
+        return job
+
     @cached_property
     def kind(self) -> JobKind:
         """What the admission decision depends on; jobs of one kind share one evaluation per cycle.

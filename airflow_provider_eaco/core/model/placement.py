@@ -13,6 +13,10 @@ class Placement:
     node: str
     gpu_uuids: tuple[str, ...]
 
+    def __hash__(self) -> int:
+        # No GPU is on two nodes.
+        return hash(self.gpu_uuids)
+
 
 class LeaseState(StrEnum):
     """Where a lease stands.

@@ -7,9 +7,11 @@ of the GPUs of the placement with their share of the node's host (``scope = node
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import compress
 from typing import NamedTuple, NewType
 
 from airflow_provider_eaco.core.model.errors import InvalidProfileError
@@ -176,8 +178,17 @@ class ProfileBook:
         """Return the families of which another thing is believed than before, alone or in some set."""
         changed: set[str] = set()
         for old, new in ((before.solo, self.solo), (before.coallocation, self.coallocation)):
-            for key in old.keys() | new.keys():
-                was, now = old.get(key), new.get(key)
-                if was is not now and was != now:
+            for key in _exchanged(old, new):
+                if old.get(key) != new.get(key):
                     changed.update(key.families)
         return frozenset(changed)
+
+
+def _exchanged(old: Mapping[ProfileKey, object], new: Mapping[ProfileKey, object]) -> Iterable[ProfileKey]:
+    """Return the keys under which not the same object stands.
+
+    A book that was made of another mostly has its keys in the same order; then none has to be looked up.
+    """
+    if len(old) == len(new) and all(map(operator.is_, old, new)):
+        return compress(new, map(operator.is_not, old.values(), new.values()))
+    return [key for key in old.keys() | new.keys() if old.get(key) is not new.get(key)]

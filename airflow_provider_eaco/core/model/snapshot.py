@@ -101,7 +101,7 @@ class Resident:
         return self.charged_s + max(0.0, now_s - self.charged_since_s) / members
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GpuSet:
     """GPUs of one node that are held together by the same residents (at least one)."""
 
@@ -109,9 +109,9 @@ class GpuSet:
     gpus: tuple[Gpu, ...]
     residents: tuple[Resident, ...]
 
-    @property
+    @cached_property
     def families(self) -> tuple[str, ...]:
-        return tuple(sorted(resident.job.request.family for resident in self.residents))
+        return tuple(sorted([resident.job.request.family for resident in self.residents]))
 
 
 @dataclass(frozen=True)

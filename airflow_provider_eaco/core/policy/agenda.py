@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, cast, runtime_checkable
 
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
+from airflow_provider_eaco.core.policy.base import Ordering
 
 
 class Keeping(StrEnum):
@@ -41,3 +43,14 @@ class PlanningOrdering(Protocol):
 
     def plan(self, first: Sequence[Job], rest: Sequence[Job], snapshot: ClusterSnapshot) -> Agenda:
         """Return the agenda; jobs in ``first`` come before all others, in their order."""
+
+
+def as_planning(ordering: Ordering) -> PlanningOrdering | None:
+    """Return the ordering if it plans."""
+    return cast("PlanningOrdering", ordering) if _plans(type(ordering)) else None
+
+
+# Looking a protocol's methods up takes longer than many a cycle.
+@cache
+def _plans(kind: type) -> bool:
+    return issubclass(kind, PlanningOrdering)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, cast, runtime_checkable
 
 from airflow_provider_eaco.core.model.decision import AdmissionDecision
 from airflow_provider_eaco.core.model.instruction import Confirm, Steer, Unconfirmed, Yield
@@ -31,6 +32,16 @@ class AdmissionPolicy(Protocol):
 
     def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
         """Return what is to be done about a set of two or more residents; ``None``: nothing now."""
+
+
+class WatchingPolicy(Protocol):
+    """A policy that knows by itself which sets need a review: not all are looked at in every cycle."""
+
+    def all_due(self, snapshot: ClusterSnapshot) -> Sequence[tuple[GpuSet, Review]]:
+        """Return the sets that ``review`` has something to say of, with what it says.
+
+        They stand by the names of their nodes, and on a node in its order.
+        """
 
 
 class Lever(StrEnum):
@@ -64,6 +75,33 @@ class SteeringPolicy(Protocol):
         The cycle's launches are in it, and ``waiting`` has the jobs that still wait, as they stand in line.
         Like the other methods a function of its argument.
         """
+
+
+def as_watching(policy: AdmissionPolicy) -> WatchingPolicy | None:
+    """Return the policy if it watches its sets itself.
+
+    Who overrides ``review`` alone is asked about every set: what was inherited says nothing of it.
+    """
+    return cast("WatchingPolicy", policy) if _watches(type(policy)) else None
+
+
+def as_steering(policy: AdmissionPolicy) -> SteeringPolicy | None:
+    """Return the policy if it steers."""
+    return cast("SteeringPolicy", policy) if _steers(type(policy)) else None
+
+
+# Looking a protocol's methods up takes longer than many a cycle.
+@cache
+def _steers(kind: type) -> bool:
+    return issubclass(kind, SteeringPolicy)
+
+
+@cache
+def _watches(kind: type) -> bool:
+    owners = [
+        next((each for each in kind.__mro__ if name in vars(each)), None) for name in ("all_due", "review")
+    ]
+    return owners[0] is not None and owners[0] is owners[1]
 
 
 class Ordering(Protocol):

@@ -44,6 +44,8 @@ class Candidate:
     prediction: SetPrediction
 
 
+# More kinds are not remembered: those with progress of their own are new kinds all the time.
+_MOST_CHOICES = 1000
 # The busiest candidate within a job's own limits, else why the gentlest is beyond them.
 Choice = tuple[Candidate | None, Finding | None]
 
@@ -60,21 +62,22 @@ class Offers:
         self._choices: dict[JobKind, Choice] = {}
         self._against: dict[SetGroup, Sequence[Obstacle]] = {}
         self._obstacles: dict[Reason, Obstacle] | None = None
+        self._changes = cluster.touched(shape.needs.gpus)
         for group in cluster.groups(shape.needs.gpus):
             self._ask(group)
-        self._seen = len(cluster.touched(shape.needs.gpus))
+        self._seen = self._changes.end
 
-    def begin(self) -> None:
-        """Begin a cycle that the cluster has begun."""
-        self._seen = 0
+    @property
+    def can_follow(self) -> bool:
+        """Whether the cluster still knows all that has changed since it was followed last."""
+        return self._changes.reaches(self._seen)
 
     def sync(self) -> None:
         """Follow the cluster."""
-        touched = self._cluster.touched(self.shape.needs.gpus)
-        if self._seen != len(touched):
-            for group in dict.fromkeys(touched[self._seen :]):
+        if self._seen != self._changes.end:
+            for group in self._changes.since(self._seen):
                 self._ask(group)
-            self._seen = len(touched)
+            self._seen = self._changes.end
 
     def candidates(self, barred: frozenset[str] = frozenset()) -> Sequence[Candidate]:
         """Return for each kind of set the first that takes the shape, busiest kind first.
@@ -97,6 +100,8 @@ class Offers:
             return self._choose(kind, self.candidates(barred))
         choice = self._choices.get(kind)
         if choice is None:
+            if len(self._choices) >= _MOST_CHOICES:
+                self._choices.clear()
             choice = self._choices[kind] = self._choose(kind, self.candidates())
         return choice
 
@@ -109,14 +114,14 @@ class Offers:
             self._obstacles = filters.nearest(
                 obstacle for against in self._against.values() for obstacle in against
             )
-        best = self._obstacles
-        if Reason.RESIDENT_LIMIT in best and (
-            self._takers or len(best) > 1 or not self._cluster.all_open(self.shape.needs.gpus)
-        ):
-            best = {
-                reason: obstacle for reason, obstacle in best.items() if reason is not Reason.RESIDENT_LIMIT
-            }
-        return best
+        if self._takers or self._obstacles or not self._are_all_full():
+            return self._obstacles
+        return {Reason.RESIDENT_LIMIT: filters.resident_limit(self._cluster.facts.settings)}
+
+    def _are_all_full(self) -> bool:
+        gpus = self.shape.needs.gpus
+        acceptable = any(self._site.rank(model) is not None for model in self._cluster.full(gpus))
+        return acceptable and self._cluster.all_open(gpus)
 
     def _choose(self, kind: JobKind, candidates: Sequence[Candidate]) -> Choice:
         tolerances: dict[tuple[str, float, bool], float | None] = {}
@@ -164,12 +169,15 @@ class Offers:
             return None, (met.untried,)
         willing = group.willing(self.shape.family, met.prediction)
         needed_mib = self._needed_mib(met)
-        against = [] if willing.at_risk is None else [willing.at_risk]
-        for held in willing.sets:
+        against = []
+        for held in willing:
             lack = self._lack_of_room(held, needed_mib)
             if lack is None:
                 return Candidate(held, group, rank, met.prediction), ()
             against.append(lack)
+        at_risk = willing.at_risk()
+        if at_risk is not None:
+            against.append(at_risk)
         return None, tuple(filters.nearest(against).values())
 
     def _exchange_obstacles(self, gone: Sequence[Obstacle], come: Sequence[Obstacle]) -> None:
@@ -195,7 +203,7 @@ class Offers:
             return candidate
         met = candidate.group.meeting(self.shape.family, insists=self.shape.insists)
         if isinstance(met, Meeting):
-            for held in candidate.group.willing(self.shape.family, met.prediction).sets:
+            for held in candidate.group.willing(self.shape.family, met.prediction):
                 clear = barred.isdisjoint(held.facts.placement.gpu_uuids)
                 if clear and self._lack_of_room(held, self._needed_mib(met)) is None:
                     return replace(candidate, held=held)

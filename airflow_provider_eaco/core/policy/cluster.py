@@ -6,14 +6,13 @@ recognised as the same object.
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import compress
 
 from airflow_provider_eaco.core.model.gpu import Hardware
 from airflow_provider_eaco.core.model.snapshot import NodeState
+from airflow_provider_eaco.core.policy.changes import ChangeLog, replaced
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind
 from airflow_provider_eaco.core.policy.groups import HeldSet, SetGroup, SetOrder
 
@@ -34,50 +33,53 @@ class _Known:
     state: NodeState
     in_foreign_use: tuple[str, ...]
     hardware: Hardware
+    host_free_mib: int | None
     sets: Mapping[SetOrder, HeldSet]
 
     def offers_as(self, other: _Known) -> bool:
         """Tell whether both offer the same free GPUs."""
+        here, there = self.state, other.state
         return (
-            self.state is other.state
+            (here is there or (here.node is there.node and here.free == there.free))
             and self.in_foreign_use == other.in_foreign_use
             and self.hardware is other.hardware
+            and self.host_free_mib == other.host_free_mib
         )
 
 
 _NO_SETS: Mapping[SetOrder, HeldSet] = {}
+# So many changes are kept in any case for those who have not followed for a while.
+_KEPT_AT_LEAST = 1000
 
 
 class Cluster:
     """All nodes with their held sets.
 
-    ``nodes`` are those of the snapshot that it followed last; ``changes`` names every node that was replaced
-    since the cycle began, in order.
+    ``nodes`` are those of the snapshot that it followed last; ``changes`` names every node that was replaced.
+
+    :param shares: whether anybody asks about held sets; if not, there are none in it.
     """
 
-    def __init__(self, facts: CycleFacts) -> None:
+    def __init__(self, facts: CycleFacts, *, shares: bool = True) -> None:
         self.facts = facts
-        self.changes: list[str] = []
+        self._shares = shares
+        self.changes: ChangeLog[str] = ChangeLog()
         self.nodes: Mapping[str, NodeState] = {}
         self._known: dict[str, _Known] = {}
         self._groups: dict[int, dict[SetKind, SetGroup]] = {}
-        self._touched: dict[int, list[SetGroup]] = {}
+        self._dated: dict[SetGroup, None] = {}
+        self._touched: dict[int, ChangeLog[SetGroup]] = {}
+        self._full: Counter[tuple[int, str]] = Counter()
         self._closed: dict[int, Counter[str]] = {}
         self._counts: Counter[int] = Counter()
 
     def begin(self, *, read_anew: bool, changed: frozenset[str]) -> None:
-        """Begin a cycle at the facts' new instant; whoever follows has followed all changes before.
+        """Begin a cycle at the facts' new instant.
 
         :param read_anew: whether other readings came with it.
         :param changed: the families of which other things are believed now.
         """
-        self.changes.clear()
-        self._touched = {
-            gpus: [group for group in groups.values() if group.dated] for gpus, groups in self._groups.items()
-        }
-        for touched in self._touched.values():
-            for group in touched:
-                group.pass_time()
+        self._pass_time()
         if changed:
             self._believe_anew(changed)
         if read_anew or changed:
@@ -85,19 +87,33 @@ class Cluster:
                 kept = _NO_SETS if read_anew else _without(known.sets, changed)
                 if read_anew or len(kept) < len(known.sets):
                     self._exchange(name, known, self._arrange(known.state, known, kept))
+        # Beyond this it is less work to look at everything than to catch up.
+        self.changes.keep(4 * len(self._known) + _KEPT_AT_LEAST)
+        for gpus, touched in self._touched.items():
+            touched.keep(4 * len(self._groups.get(gpus, ())) + _KEPT_AT_LEAST)
+
+    def _pass_time(self) -> None:
+        for group in list(self._dated):
+            if group.dated:
+                group.pass_time()
+                self.touched(group.kind.gpus).add(group)
+            else:
+                del self._dated[group]
 
     def _believe_anew(self, changed: frozenset[str]) -> None:
         for gpus, groups in self._groups.items():
             for kind, group in list(groups.items()):
                 group.forget(changed)
                 if not changed.isdisjoint(kind.families):
-                    groups[kind] = group.made_anew()
-                    self._touched.setdefault(gpus, []).extend((group, groups[kind]))
+                    groups[kind] = anew = group.made_anew()
+                    self.touched(gpus).extend((group, anew))
+                    if anew.dated:
+                        self._dated[anew] = None
 
     def sync(self, nodes: Mapping[str, NodeState]) -> None:
         """Follow a snapshot; afterwards every answer is about these nodes."""
         if nodes is not self.nodes:
-            for name in _replaced(self.nodes, nodes):
+            for name in replaced(self.nodes, nodes):
                 before, state = self._known.get(name), nodes.get(name)
                 kept = _NO_SETS if before is None else before.sets
                 self._exchange(name, before, None if state is None else self._arrange(state, before, kept))
@@ -107,9 +123,16 @@ class Cluster:
         """Return the groups of sets of that many GPUs, in the order in which they came up."""
         return self._groups.get(gpus, {}).values()
 
-    def touched(self, gpus: int) -> Sequence[SetGroup]:
-        """Return the groups of sets of that many GPUs that changed since the cycle began, in order."""
-        return self._touched.get(gpus, ())
+    def touched(self, gpus: int) -> ChangeLog[SetGroup]:
+        """Return the log of the groups of sets of that many GPUs that changed."""
+        log = self._touched.get(gpus)
+        if log is None:
+            log = self._touched[gpus] = ChangeLog()
+        return log
+
+    def full(self, gpus: int) -> Collection[str]:
+        """Return the GPU models of the open sets of that many GPUs with all the residents they may have."""
+        return [model for (count, model), sets in self._full.items() if count == gpus and sets]
 
     def sharing(self, gpus: int) -> str:
         """Say in words what keeps newcomers from the sets of that many GPUs, whoever comes."""
@@ -129,7 +152,7 @@ class Cluster:
         else:
             self._known[name] = after
         if before is None or after is None or not after.offers_as(before):
-            self.changes.append(name)
+            self.changes.add(name)
         gone = _NO_SETS if before is None else before.sets
         come = _NO_SETS if after is None else after.sets
         for order, held in gone.items():
@@ -141,7 +164,10 @@ class Cluster:
 
     def _arrange(self, state: NodeState, before: _Known | None, kept: Mapping[SetOrder, HeldSet]) -> _Known:
         """Return the node's arrangement; of ``kept`` stays what is the same object under the same node."""
+        hardware, in_foreign_use = self.facts.hardware(state.node), self.facts.in_foreign_use(state.node)
         host_mib = host_free_mib(state)
+        if not self._shares:
+            return _Known(state, in_foreign_use, hardware, host_mib, _NO_SETS)
         known: dict[int, HeldSet] = {}
         if before is not None and before.state.node is state.node:
             for held, order in zip(before.state.sets, before.sets, strict=True):
@@ -153,43 +179,37 @@ class Cluster:
             if present is None or present.host_free_mib != host_mib:
                 present = HeldSet.of(self.facts.held(held, state.node), host_mib)
             sets[present.order] = present
-        in_foreign_use = self.facts.in_foreign_use(state.node)
-        return _Known(state, in_foreign_use, self.facts.hardware(state.node), sets)
+        return _Known(state, in_foreign_use, hardware, host_mib, sets)
 
     def _learn(self, held: HeldSet) -> None:
         kind, closed = held.facts.kind, held.facts.closed
         self._counts[kind.gpus] += 1
         if closed is not None:
             self._closed.setdefault(kind.gpus, Counter())[closed] += 1
-            return
-        groups = self._groups.setdefault(kind.gpus, {})
-        group = groups.get(kind)
-        if group is None:
-            group = groups[kind] = SetGroup(kind, self.facts)
-        group.add(held)
-        self._touched.setdefault(kind.gpus, []).append(group)
+        elif held.facts.full:
+            self._full[kind.gpus, kind.model] += 1
+        else:
+            groups = self._groups.setdefault(kind.gpus, {})
+            group = groups.get(kind)
+            if group is None:
+                group = groups[kind] = SetGroup(kind, self.facts)
+            group.add(held)
+            if held.facts.dated:
+                self._dated[group] = None
+            self.touched(kind.gpus).add(group)
 
     def _forget(self, held: HeldSet) -> None:
         kind, closed = held.facts.kind, held.facts.closed
         self._counts[kind.gpus] -= 1
         if closed is not None:
             self._closed[kind.gpus][closed] -= 1
-            return
-        group = self._groups[kind.gpus][kind]
-        group.remove(held)
-        self._touched.setdefault(kind.gpus, []).append(group)
+        elif held.facts.full:
+            self._full[kind.gpus, kind.model] -= 1
+        else:
+            group = self._groups[kind.gpus][kind]
+            group.remove(held)
+            self.touched(kind.gpus).add(group)
 
 
 def _without(sets: Mapping[SetOrder, HeldSet], families: frozenset[str]) -> Mapping[SetOrder, HeldSet]:
     return {order: held for order, held in sets.items() if families.isdisjoint(held.facts.kind.families)}
-
-
-def _replaced(before: Mapping[str, NodeState], after: Mapping[str, NodeState]) -> list[str]:
-    """Return the names under which another object stands, or one came or went.
-
-    Snapshots of one cycle have the same names in the same order; then no name has to be looked up.
-    """
-    if len(before) == len(after) and all(map(operator.is_, before, after)):
-        return list(compress(after, map(operator.is_not, before.values(), after.values())))
-    gone = [name for name in before if name not in after]
-    return gone + [name for name, state in after.items() if before.get(name) is not state]

@@ -6,7 +6,7 @@ The paper's open points are closed in ADR 0005. The first epoch of every co-allo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from airflow_provider_eaco.core.model.decision import (
     AdmissionDecision,
@@ -26,7 +26,7 @@ from airflow_provider_eaco.core.policy.cluster import Cluster
 from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.places import FreePlace, Kept, Site
-from airflow_provider_eaco.core.policy.trial import Reviews
+from airflow_provider_eaco.core.policy.reviews import Reviews
 
 
 class EacoPolicy:
@@ -82,10 +82,13 @@ class EacoPolicy:
     def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
         return self._reviews.review(held, snapshot)
 
+    def all_due(self, snapshot: ClusterSnapshot) -> Sequence[tuple[GpuSet, Review]]:
+        return self._reviews.all_due(snapshot)
+
     def _view_of(self, snapshot: ClusterSnapshot) -> _View:
         view, settings = self._view, snapshot.pool.settings
         if view is None or (view.facts.settings is not settings and view.facts.settings != settings):
-            view = self._view = _View(snapshot)
+            view = self._view = _View(snapshot, shares=self.shares)
         view.follow(snapshot)
         return view
 
@@ -110,18 +113,21 @@ class EacoPolicy:
         return AdmissionDecision(Verdict.ADMIT, placement=free.placement, choice=choice)
 
 
+# With more sites and offers than this it is looked every cycle for some to drop.
+_MANY = 1000
+
+
 class _View:
     """What a policy has derived from snapshots with the same settings; it holds no decision.
 
-    It follows the snapshots, and what nobody asked for in a cycle is dropped when the next one begins.
+    It follows the snapshots; what nobody has asked for, for so long that it cannot follow, is dropped.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, *, shares: bool) -> None:
         self.facts = CycleFacts(snapshot)
-        self.cluster = Cluster(self.facts)
+        self.cluster = Cluster(self.facts, shares=shares)
         self._sites: dict[Needs, Site] = {}
         self._offers: dict[Shape, Offers] = {}
-        self._asked: set[Needs | Shape] = set()
 
     def follow(self, snapshot: ClusterSnapshot) -> None:
         """Be about this snapshot; another instant or other readings begin another cycle."""
@@ -131,43 +137,33 @@ class _View:
 
     def site(self, needs: Needs) -> Site:
         site = self._sites.get(needs)
-        if site is None:
+        if site is None or not site.can_follow:
             site = self._sites[needs] = Site(needs, self.cluster)
-        self._asked.add(needs)
         site.sync()
         return site
 
     def offers(self, shape: Shape, site: Site) -> Offers:
         offers = self._offers.get(shape)
-        if offers is None:
+        if offers is None or not offers.can_follow:
             offers = self._offers[shape] = Offers(shape, site, self.cluster)
-        self._asked.add(shape)
         offers.sync()
         return offers
 
     def _begin(self, snapshot: ClusterSnapshot) -> None:
-        followers = self._followers()
-        for follower in followers:
-            follower.sync()
         read_anew = self.facts.readings != snapshot.readings
         changed = self.facts.move_to(snapshot)
         self.cluster.begin(read_anew=read_anew, changed=changed)
-        self._sites = {
-            needs: site
-            for needs, site in self._sites.items()
-            if needs in self._asked and needs.sized_by not in changed
-        }
-        self._offers = {
-            shape: offers
-            for shape, offers in self._offers.items()
-            if shape in self._asked and shape.family not in changed
-        }
-        self._asked.clear()
-        for follower in self._followers():
-            follower.begin()
-
-    def _followers(self) -> list[Site | Offers]:
-        return [*self._sites.values(), *self._offers.values()]
+        if changed or len(self._sites) + len(self._offers) > _MANY:
+            self._sites = {
+                needs: site
+                for needs, site in self._sites.items()
+                if site.can_follow and needs.sized_by not in changed
+            }
+            self._offers = {
+                shape: offers
+                for shape, offers in self._offers.items()
+                if offers.can_follow and shape.family not in changed
+            }
 
 
 def _no_free_gpus(site: Site, kept: Kept, sharing: str) -> Finding:

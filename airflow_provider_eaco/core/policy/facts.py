@@ -59,16 +59,19 @@ class SetKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SetFacts:
-    """A held set as a newcomer meets it. ``closed`` says why it takes nobody, whoever comes.
+    """A held set as a newcomer meets it. ``closed`` says why it takes nobody, whoever comes; ``full`` that it
+    has as many residents as the pool allows.
 
     ``free_mib`` per GPU is what peaks leave of ``usable_mib``; ``None`` is unknown, which forbids sharing.
-    ``dated``: what its residents bear changes as time goes by, since one has a deadline.
+    ``dated``: what its residents bear changes as time goes by, since one has a deadline. Of a set that takes
+    nobody neither memory nor ``tolerances`` are told.
     """
 
     kind: SetKind
     placement: Placement
     job_ids: tuple[str, ...]
     closed: str | None
+    full: bool
     usable_mib: int | None
     free_mib: int | None
     tolerances: tuple[Tolerance, ...]
@@ -150,28 +153,36 @@ class CycleFacts:
 
     def held(self, held: GpuSet, node: Node) -> SetFacts:
         """Return the set as a newcomer meets it; nothing of it depends on the instant."""
+        residents = held.residents
+        kind = SetKind(family_set(held.families), held.gpus[0].model, len(held.gpus), node.time_scale)
+        job_ids = tuple(resident.job.job_id for resident in residents)
+        closed = self._closed(held, node)
+        full = len(residents) >= self.settings.max_residents
+        if full or closed is not None:
+            return SetFacts(kind, held.placement, job_ids, closed, full, None, None, (), dated=False)
         usable = [gpu.memory_usable_mib for gpu in held.gpus]
         known_usable = [amount for amount in usable if amount is not None]
         usable_mib = min(known_usable) if len(known_usable) == len(usable) else None
         reserved_mib = self._reserved_mib(held)
         return SetFacts(
-            SetKind(family_set(held.families), held.gpus[0].model, len(held.gpus), node.time_scale),
+            kind,
             held.placement,
-            tuple(resident.job.job_id for resident in held.residents),
-            self._closed(held, node),
+            job_ids,
+            closed,
+            full,
             usable_mib,
             None if usable_mib is None or reserved_mib is None else usable_mib - reserved_mib,
             self._tolerances(held, node.time_scale),
-            any(resident.job.request.deadline_s is not None for resident in held.residents),
+            dated=any(resident.job.request.deadline_s is not None for resident in residents),
         )
 
     def _closed(self, held: GpuSet, node: Node) -> str | None:
-        states = {resident.state for resident in held.residents}
-        if node.draining or not node.available or not all(self.is_sound(gpu) for gpu in held.gpus):
+        if node.draining or not node.available or not all(map(self.is_sound, held.gpus)):
             return "its node or GPUs take no new work"
         alone = any(is_exclusive(resident.job, self.settings) for resident in held.residents)
         if alone or any(gpu.is_partition for gpu in held.gpus):
             return "held exclusively"
+        states = [resident.state for resident in held.residents]
         if LeaseState.YIELDING in states:
             return "a resident is leaving"
         if LeaseState.UNCONFIRMED in states:

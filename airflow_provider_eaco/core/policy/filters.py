@@ -241,10 +241,8 @@ def _where(held: SetFacts) -> tuple[str, ...]:
 # --- all held sets of one kind -----------------------------------------------------------------------------
 
 
-def resident_limit(kind: SetKind, settings: PoolSettings) -> Obstacle | None:
-    """Require room for one more resident."""
-    if len(kind.families) < settings.max_residents:
-        return None
+def resident_limit(settings: PoolSettings) -> Obstacle:
+    """Say of sets with all the residents that they may have that there is no room for one more."""
     return Obstacle(Reason.RESIDENT_LIMIT, 0, (), {"limit": settings.max_residents})
 
 

@@ -7,7 +7,7 @@ found once a group, and which of the group's residents bear it once until the gr
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
@@ -42,12 +42,42 @@ class Meeting:
     untried: Obstacle | None
 
 
-@dataclass(frozen=True, slots=True)
 class Willing:
-    """The sets of a group whose residents bear a family, and the nearest case of one that does not."""
+    """The sets of a group whose residents bear a family's coming, found one by one as somebody asks."""
 
-    sets: Sequence[HeldSet]
-    at_risk: Obstacle | None
+    def __init__(self, sets: Sequence[HeldSet], prediction: SetPrediction, now_s: float) -> None:
+        self._sets = sets
+        self._prediction = prediction
+        self._now_s = now_s
+        self._asked = 0
+        self._found: list[HeldSet] = []
+        self._at_risk: Obstacle | None = None
+
+    def __iter__(self) -> Iterator[HeldSet]:
+        """Yield the willing sets by node and UUID."""
+        place = 0
+        while place < len(self._found) or self._find():
+            yield self._found[place]
+            place += 1
+
+    def at_risk(self) -> Obstacle | None:
+        """Return the nearest case of a set that does not bear it, once no other is left to ask."""
+        while self._find():
+            pass
+        return self._at_risk
+
+    def _find(self) -> bool:
+        """Ask on until one more is willing; return whether there was one."""
+        while self._asked < len(self._sets):
+            held = self._sets[self._asked]
+            self._asked += 1
+            obstacle = filters.resident_limits(held.facts, self._prediction, self._now_s)
+            if obstacle is None:
+                self._found.append(held)
+                return True
+            if self._at_risk is None or obstacle.nearness() < self._at_risk.nearness():
+                self._at_risk = obstacle
+        return False
 
 
 @dataclass(slots=True, eq=False)
@@ -87,8 +117,10 @@ class SetGroup:
 
     def forget(self, families: frozenset[str]) -> None:
         """Drop what was found about these families as newcomers."""
-        self._met = {key: met for key, met in self._met.items() if key[0] not in families}
-        self._willing = {family: sets for family, sets in self._willing.items() if family not in families}
+        for family in families:
+            for insists in (False, True):
+                self._met.pop((family, insists), None)
+            self._willing.pop(family, None)
 
     def made_anew(self) -> SetGroup:
         """Return a group of the same sets about which nothing was found yet; this one is empty then."""
@@ -97,7 +129,7 @@ class SetGroup:
         return group
 
     def meeting(self, family: str, *, insists: bool) -> Meeting | Obstacle:
-        """Return the meeting, or the obstacle: full, not predictable, too busy, or no gain in energy.
+        """Return the meeting, or the obstacle: not predictable, too busy, or no gain in energy.
 
         It depends on profiles and settings alone, whatever the room there and the limits of those concerned.
         """
@@ -110,14 +142,11 @@ class SetGroup:
         """Return the sets whose residents bear the family's coming as predicted."""
         willing = self._willing.get(family)
         if willing is None:
-            willing = self._willing[family] = self._ask_residents(prediction)
+            willing = self._willing[family] = Willing(self.sets, prediction, self.facts.now_s)
         return willing
 
     def _meet(self, family: str, insists: bool) -> Meeting | Obstacle:
         facts, kind = self.facts, self.kind
-        full = filters.resident_limit(kind, facts.settings)
-        if full is not None:
-            return full
         solo = facts.book.fresh_solo_of(family, kind.model, kind.gpus)
         members = family_set((*kind.families, family))
         prediction = None if solo is None else facts.predict(members, kind.model, kind.gpus)
@@ -130,17 +159,6 @@ class SetGroup:
             return obstacle
         tried = prediction.measured or solo.checkpoints
         return Meeting(prediction, solo, None if tried else filters.untried(family, kind))
-
-    def _ask_residents(self, prediction: SetPrediction) -> Willing:
-        now_s = self.facts.now_s
-        sets, against = [], []
-        for held in self.sets:
-            obstacle = filters.resident_limits(held.facts, prediction, now_s)
-            if obstacle is None:
-                sets.append(held)
-            else:
-                against.append(obstacle)
-        return Willing(sets, min(against, key=Obstacle.nearness, default=None))
 
 
 def _order_of_set(held: HeldSet) -> SetOrder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason, Verdict, reject
 from airflow_provider_eaco.core.model.instruction import KindDecision, Launch
@@ -35,6 +36,8 @@ _WAITS_FOR_NO_GPU = frozenset(
 # So many starts are looked for in one cycle; who is promised one beyond them has the nodes kept instead.
 _MOST_PROMISES = 50
 
+_NOBODY: frozenset[str] = frozenset()
+
 _Group = tuple[JobKind, Verdict, tuple[Reason, ...], str]
 
 
@@ -49,8 +52,8 @@ class Line:
         self._policy = policy
         self._queue = queue
         self._keeping = getattr(ordering, "keeping", Keeping.HEAD_OF_LINE)
-        self._facts = CycleFacts(snapshot)
-        self._promises = Promises(snapshot, self._facts, demand_reservations(snapshot))
+        self._begun = snapshot
+        self._demand = demand_reservations(snapshot)
         self._promised = 0
         # A plan stands until the policy refuses one of its starts.
         self._planned = queue.offers is not None
@@ -59,6 +62,15 @@ class Line:
         self._decided: dict[_Group | str, AdmissionDecision] = {}
         self._kept_for: set[Needs] = set()
 
+    # Few cycles promise anything, or keep places for somebody.
+    @cached_property
+    def _facts(self) -> CycleFacts:
+        return CycleFacts(self._begun)
+
+    @cached_property
+    def _promises(self) -> Promises:
+        return Promises(self._begun, self._facts, self._demand)
+
     def ask(self, job: Job, kind: JobKind) -> AdmissionDecision:
         """Return the policy's answer for the job."""
         offered = self._queue.offers.get(job.job_id) if self._queue.offers and self._planned else None
@@ -66,7 +78,7 @@ class Line:
             return self._policy.decide(job, replace(self.snapshot, offered=offered))
         if self._planned:
             self._keep_nodes(self.snapshot.nodes, 0)
-        barred = self._promises.barred_for(job)
+        barred = self._promises.barred_for(job) if self._demand or self._promised else _NOBODY
         key = kind, barred
         answer = self._answers.get(key)
         if answer is None:
@@ -85,7 +97,8 @@ class Line:
             name = type(self._policy).__name__
             raise ValueError(f"policy {name} placed {job.label} on {placed} GPUs, not {job.request.gpus}")
         self.snapshot = self.snapshot.with_launch(job, decision.placement)
-        self._promises.launched(job, decision.placement)
+        if self._demand or self._promised:
+            self._promises.launched(job, decision.placement)
         self.launches.append(Launch(job, decision.placement, decision.co_residents))
         self._groups[job.job_id] = [job]
         self._decided[job.job_id] = decision

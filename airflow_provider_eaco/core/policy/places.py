@@ -72,24 +72,25 @@ class Site:
         self._blocks = block_table(needs.gpus, cluster.facts.settings.aligned)
         for name, state in cluster.nodes.items():
             self._learn(name, state)
-        self._seen = len(cluster.changes)
+        self._seen = cluster.changes.end
 
-    def begin(self) -> None:
-        """Begin a cycle that the cluster has begun."""
-        self._seen = 0
+    @property
+    def can_follow(self) -> bool:
+        """Whether the cluster still knows all that has changed since it was followed last."""
+        return self._cluster.changes.reaches(self._seen)
 
     def sync(self) -> None:
         """Follow the cluster."""
         changes = self._cluster.changes
-        if self._seen == len(changes):
+        if self._seen == changes.end:
             return
         self._picked = None
-        for name in dict.fromkeys(changes[self._seen :]):
+        for name in changes.since(self._seen):
             self._forget(name)
             state = self._cluster.nodes.get(name)
             if state is not None:
                 self._learn(name, state)
-        self._seen = len(changes)
+        self._seen = changes.end
 
     @property
     def scopes(self) -> list[tuple[str, float]]:

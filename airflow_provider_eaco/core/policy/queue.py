@@ -9,7 +9,7 @@ from airflow_provider_eaco.core.model.decision import Finding
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
-from airflow_provider_eaco.core.policy.agenda import Agenda, PlanningOrdering
+from airflow_provider_eaco.core.policy.agenda import Agenda, as_planning
 from airflow_provider_eaco.core.policy.base import Ordering
 from airflow_provider_eaco.core.policy.ordering import fifo_key
 from airflow_provider_eaco.core.policy.rules import Rule
@@ -35,6 +35,8 @@ def line_up(ordering: Ordering, rules: Sequence[Rule], snapshot: ClusterSnapshot
     Refused jobs stand last: they take nobody's place.
     """
     waiting = snapshot.waiting
+    if not waiting:
+        return Queue(())
     if not rules:
         return _ranked(ordering, (), waiting, (), snapshot)
     refused: dict[str, Finding] = {}
@@ -57,11 +59,12 @@ def _ranked(
     snapshot: ClusterSnapshot,
 ) -> Queue:
     original = {job.job_id: job for job in (*ahead, *rest)}
-    aged = [_aged(job, rules, snapshot.now_s) for job in rest]
+    aged = [_aged(job, rules, snapshot.now_s) for job in rest] if rules else rest
     fixed = _reranked(ordering, rules, aged, snapshot)
-    if isinstance(ordering, PlanningOrdering):
+    planning = as_planning(ordering)
+    if planning is not None:
         first, free_order = ((*ahead, *fixed), ()) if fixed is not None else (ahead, aged)
-        agenda: Agenda = ordering.plan(first, free_order, snapshot)
+        agenda: Agenda = planning.plan(first, free_order, snapshot)
         return Queue(tuple(original[job.job_id] for job in agenda.order), offers=agenda.offers)
     ranked = ordering.order(aged, snapshot) if fixed is None else fixed
     return Queue((*ahead, *(original[job.job_id] for job in ranked)))

@@ -5,9 +5,7 @@ Confirmed sets are reviewed in the same way, with what their members have report
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from airflow_provider_eaco.core.energy.outlook import (
     predicted_stretch,
@@ -52,52 +50,6 @@ def review_set(held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
     if leaver is not None:
         return Yield(leaver.job.job_id, held.placement, version, broken)
     return None if closed else Unconfirmed(held.placement, version)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reviewed:
-    """A set's last review, which stands until ``until_s`` while its members' profiles stay."""
-
-    held: GpuSet
-    from_s: float
-    until_s: float
-    review: Review | None
-
-
-class Reviews:
-    """Reviews of sets, each kept for as long as nothing changes on which it depends."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, _Reviewed] = {}
-        self._book: ProfileBook | None = None
-
-    def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
-        """Return :func:`review_set` of a set with two residents or more."""
-        if self._book is not snapshot.profiles:
-            self._believe(snapshot.profiles)
-        gpu = held.placement.gpu_uuids[0]
-        last = self._last.get(gpu)
-        if last is None or last.held is not held or not last.from_s <= snapshot.now_s < last.until_s:
-            until_s = _review_stands_until_s(held, snapshot)
-            last = _Reviewed(held, snapshot.now_s, until_s, review_set(held, snapshot))
-            self._last[gpu] = last
-        return last.review
-
-    def _believe(self, book: ProfileBook) -> None:
-        if self._book is not None:
-            changed = book.families_changed_since(self._book)
-            self._last = {
-                gpu: last for gpu, last in self._last.items() if changed.isdisjoint(last.held.families)
-            }
-        self._book = book
-
-
-def _review_stands_until_s(held: GpuSet, snapshot: ClusterSnapshot) -> float:
-    """Return the instant from which the same set may have to be judged otherwise."""
-    if any(resident.job.request.deadline_s is not None for resident in held.residents):
-        return snapshot.now_s
-    end_s = trial_since_s(held) + snapshot.pool.settings.trial_limit_s
-    return end_s if snapshot.now_s < end_s else math.inf
 
 
 def trial_since_s(held: GpuSet) -> float:

@@ -181,3 +181,28 @@ def test_a_held_gpu_that_left_the_inventory_is_unknown(ledger: MemoryLedger) -> 
 def test_nodes_by_pattern(patterns: tuple[str, ...], name: str, expected: bool) -> None:
     """Patterns are those of a shell and tell capitals apart."""
     assert may_use(PoolSettings(nodes=patterns), name) is expected
+
+
+def test_who_left_the_view_keeps_the_gpus_and_is_judged_no_more(ledger: MemoryLedger) -> None:
+    """A lease whose job is missing keeps its GPUs from everybody; the set that it was is gone, then back."""
+    hold(ledger, "a", "n1", 0)
+    hold(ledger, "b", "n1", 1)
+    builder = SnapshotBuilder()
+    whole = replace(ledger.view(), kept_index=None)
+    without_b = replace(whole, jobs=tuple(record for record in whole.jobs if record.job.job_id != "b"))
+    for view, sets in ((whole, 2), (without_b, 1), (whole, 2)):
+        state = build(builder, view).nodes["n1"]
+        assert (len(state.sets), len(state.free)) == (sets, 2)
+
+
+def test_only_the_set_that_changed_is_another_object(ledger: MemoryLedger) -> None:
+    """A report replaces its own set and its node's state; other sets and the free GPUs stay as they were."""
+    hold(ledger, "a", "n1", 0)
+    hold(ledger, "b", "n1", 1)
+    builder = SnapshotBuilder()
+    before = build(builder, ledger.view()).nodes["n1"]
+    ledger.save_progress("b", make_job().progress, Observation(1, 1, 5.0, 5.0))
+    after = build(builder, ledger.view()).nodes["n1"]
+    assert after.sets[0] is before.sets[0]
+    assert after.sets[1] is not before.sets[1]
+    assert after.free is before.free
