@@ -53,7 +53,7 @@ def trace(tmp_path: Path) -> Path:
     return tmp_path / "trace.csv"
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     jobs=traces(),
     nodes=st.integers(1, 3),
