@@ -1,4 +1,4 @@
-"""Ledger, planner lock and profiles in memory, on a clock that is handed in: for virtual time and for tests.
+"""Ledger and planner lock in memory, on a clock that is handed in: for virtual time and for tests.
 
 It keeps the same contract as the SQL store (``tests/contract``) and is safe to call from several threads. It
 survives nothing: a restart forgets all.
@@ -16,7 +16,6 @@ from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, Node
 from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
-from airflow_provider_eaco.core.model.profile import CoallocationProfile, ProfileBook, ProfileKey, SoloProfile
 from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView, PastLease
 from airflow_provider_eaco.simulator.gpu_counters import GpuCounters
@@ -367,43 +366,3 @@ class MemoryLedger:
             self._index.job_saved(ended, None)
         else:
             self._put_job(replace(record, phase=phase))
-
-
-class MemoryProfileStore:
-    """Profiles over a built-in book that is never changed."""
-
-    def __init__(self, built_in: ProfileBook | None = None) -> None:
-        self._built_in = built_in or ProfileBook()
-        self._mutex = threading.Lock()
-        self._solo: dict[ProfileKey, SoloProfile] = {}
-        self._coallocation: dict[ProfileKey, CoallocationProfile] = {}
-        self._book = self._built_in
-
-    def book(self) -> ProfileBook:
-        """Return the present beliefs as one view; equal revisions mean equal content."""
-        return self._book
-
-    def save_solo(self, profile: SoloProfile) -> None:
-        with self._mutex:
-            self._solo[profile.key] = profile
-            self._rebuild()
-
-    def save_coallocation(self, profile: CoallocationProfile) -> None:
-        with self._mutex:
-            self._coallocation[profile.key] = profile
-            self._rebuild()
-
-    def delete(self, key: ProfileKey) -> bool:
-        """Forget what was stored for the key; return whether there was."""
-        with self._mutex:
-            gone = self._solo.pop(key, None) or self._coallocation.pop(key, None)
-            if gone is not None:
-                self._rebuild()
-            return gone is not None
-
-    def _rebuild(self) -> None:
-        self._book = ProfileBook(
-            solo={**self._built_in.solo, **self._solo},
-            coallocation={**self._built_in.coallocation, **self._coallocation},
-            revision=self._book.revision + 1,
-        )

@@ -26,7 +26,8 @@ from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
 from airflow_provider_eaco.simulator.decisions import DecisionRecorder
-from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock, MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from airflow_provider_eaco.simulator.recording import Recording
 from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.scenario import Scenario, told_work_s

@@ -7,11 +7,8 @@ import pytest
 from airflow_provider_eaco.core.model.decision import Reason, Verdict
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, PlannerLock, ProfileStore
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
-from airflow_provider_eaco.simulator.memory_store import (
-    MemoryLedger,
-    MemoryPlannerLock,
-    MemoryProfileStore,
-)
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from tests.contract.decision_log_suite import DecisionLogContract
 from tests.contract.ledger_suite import LedgerContract
 from tests.contract.ledger_walk_suite import LedgerWalkContract

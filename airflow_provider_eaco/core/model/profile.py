@@ -176,12 +176,18 @@ class ProfileBook:
 
     def families_changed_since(self, before: ProfileBook) -> frozenset[str]:
         """Return the families of which another thing is believed than before, alone or in some set."""
-        changed: set[str] = set()
-        for old, new in ((before.solo, self.solo), (before.coallocation, self.coallocation)):
-            for key in _exchanged(old, new):
-                if old.get(key) != new.get(key):
-                    changed.update(key.families)
-        return frozenset(changed)
+        return self.families_changed_alone_since(before) | _families_changed(
+            before.coallocation, self.coallocation
+        )
+
+    def families_changed_alone_since(self, before: ProfileBook) -> frozenset[str]:
+        """Return the families of which another thing is believed than before where they run alone."""
+        return _families_changed(before.solo, self.solo)
+
+
+def _families_changed(old: Mapping[ProfileKey, object], new: Mapping[ProfileKey, object]) -> frozenset[str]:
+    changed = [key.families for key in _exchanged(old, new) if old.get(key) != new.get(key)]
+    return frozenset().union(*changed)
 
 
 def _exchanged(old: Mapping[ProfileKey, object], new: Mapping[ProfileKey, object]) -> Iterable[ProfileKey]:
@@ -189,6 +195,8 @@ def _exchanged(old: Mapping[ProfileKey, object], new: Mapping[ProfileKey, object
 
     A book that was made of another mostly has its keys in the same order; then none has to be looked up.
     """
+    if old is new:
+        return ()
     if len(old) == len(new) and all(map(operator.is_, old, new)):
         return compress(new, map(operator.is_not, old.values(), new.values()))
     return [key for key in old.keys() | new.keys() if old.get(key) is not new.get(key)]

@@ -84,7 +84,9 @@ class Cluster:
             self._believe_anew(changed)
         if read_anew or changed:
             for name, known in list(self._known.items()):
-                kept = _NO_SETS if read_anew else _without(known.sets, changed)
+                if not (known.sets or read_anew):
+                    continue
+                kept = _NO_SETS if read_anew else _without(known.sets, changed, self.facts.changed_alone)
                 if read_anew or len(kept) < len(known.sets):
                     self._exchange(name, known, self._arrange(known.state, known, kept))
         # Beyond this it is less work to look at everything than to catch up.
@@ -211,5 +213,14 @@ class Cluster:
             self.touched(kind.gpus).add(group)
 
 
-def _without(sets: Mapping[SetOrder, HeldSet], families: frozenset[str]) -> Mapping[SetOrder, HeldSet]:
-    return {order: held for order, held in sets.items() if families.isdisjoint(held.facts.kind.families)}
+def _without(
+    sets: Mapping[SetOrder, HeldSet], changed: frozenset[str], changed_alone: frozenset[str]
+) -> Mapping[SetOrder, HeldSet]:
+    """Return the sets that are as before; of a job alone only what its family does alone matters."""
+    return {
+        order: held
+        for order, held in sets.items()
+        if (changed if len(held.facts.kind.families) > 1 else changed_alone).isdisjoint(
+            held.facts.kind.families
+        )
+    }

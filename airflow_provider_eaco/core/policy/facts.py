@@ -78,6 +78,9 @@ class SetFacts:
     dated: bool
 
 
+_Predicted = tuple[FamilySet, str, int]
+
+
 class CycleFacts:
     """Facts under one instant, one book of profiles, one set of readings and one pool's settings.
 
@@ -90,18 +93,25 @@ class CycleFacts:
         self.settings: PoolSettings = snapshot.pool.settings
         self.predictor = make_predictor(self.settings.predictor or predictor, self.settings.estimate_error)
         self.book: ProfileBook = snapshot.profiles
-        self._predictions: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
+        self.changed_alone: frozenset[str] = frozenset()
+        self._predictions: dict[_Predicted, SetPrediction | None] = {}
+        self._predicted_of: dict[str, set[_Predicted]] = {}
         self.move_to(snapshot)
 
     def move_to(self, snapshot: ClusterSnapshot) -> frozenset[str]:
-        """Be about another snapshot with the same settings; return the families of which facts differ."""
+        """Be about another snapshot with the same settings; return the families of which facts differ.
+
+        ``changed_alone`` are then those of which what they do alone has changed.
+        """
         changed: frozenset[str] = frozenset()
+        self.changed_alone = changed
         if snapshot.profiles is not self.book:
+            self.changed_alone = snapshot.profiles.families_changed_alone_since(self.book)
             changed = self.predictor.families_changed(self.book, snapshot.profiles)
             self.book = snapshot.profiles
-            self._predictions = {
-                key: known for key, known in self._predictions.items() if changed.isdisjoint(key[0])
-            }
+            for family in changed:
+                for key in self._predicted_of.pop(family, ()):
+                    self._predictions.pop(key, None)
         self.now_s = snapshot.now_s
         self._nodes = snapshot.nodes
         self._alike: Mapping[Hardware, frozenset[str]] | None = None
@@ -127,6 +137,8 @@ class CycleFacts:
         key = (families, gpu_model, gpu_count)
         if key not in self._predictions:
             self._predictions[key] = self.predictor.predict(families, gpu_model, gpu_count, self.book)
+            for family in families:
+                self._predicted_of.setdefault(family, set()).add(key)
         return self._predictions[key]
 
     def is_sound(self, gpu: Gpu) -> bool:

@@ -64,7 +64,7 @@ class Site:
         self.needs = needs
         self._cluster = cluster
         self._grounds: dict[Hardware, Ground] = {}
-        self._scopes: Counter[tuple[str, float]] = Counter()
+        self._alike: Counter[Hardware] = Counter()
         self._nodes: dict[str, tuple[Hardware, tuple[FreePlace, ...], int]] = {}
         self._free: Counter[int] = Counter()
         self._places: list[FreePlace] = []
@@ -95,7 +95,8 @@ class Site:
     @property
     def scopes(self) -> list[tuple[str, float]]:
         """The models that fit, with the time scale of their nodes; empty: no node could ever take the job."""
-        return sorted(scope for scope, count in self._scopes.items() if count)
+        fitting = ((built, self._grounds[built].fitting) for built, nodes in self._alike.items() if nodes)
+        return sorted({(model, built.time_scale) for built, models in fitting for model in models})
 
     def rank(self, model: str) -> int | None:
         """Return the model's place in the job's order of preference, ``None`` if it is not acceptable."""
@@ -171,7 +172,7 @@ class Site:
             ground = self._grounds[built] = self._ground(state.node, built)
         if not ground.fitting:
             return
-        self._scopes.update((model, built.time_scale) for model in ground.fitting)
+        self._alike[built] += 1
         places: tuple[FreePlace, ...] = ()
         free_best = 0
         if ground.sound and state.free:
@@ -190,7 +191,7 @@ class Site:
         if known is not None:
             built, places, free_best = known
             self._free[free_best] -= 1
-            self._scopes.subtract((model, built.time_scale) for model in self._grounds[built].fitting)
+            self._alike[built] -= 1
             for place in places:
                 del self._places[bisect_left(self._places, place.order, key=_order_of_place)]
 

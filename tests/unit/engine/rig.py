@@ -14,11 +14,8 @@ from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
 from airflow_provider_eaco.engine.progress import Report, TaskInstruction, UnitTime, ingest
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
-from airflow_provider_eaco.simulator.memory_store import (
-    MemoryLedger,
-    MemoryPlannerLock,
-    MemoryProfileStore,
-)
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from tests.builders import NOW_S, make_book, make_node, make_pair, make_solo
 from tests.contract.parts import ManualClock
 

@@ -14,7 +14,7 @@ from airflow_provider_eaco.core.model.profile import PowerScope, ProfileSource, 
 from airflow_provider_eaco.core.model.snapshot import GpuSet
 from airflow_provider_eaco.core.ports import JobRecord, RunMeter
 from airflow_provider_eaco.engine.profiling import EndedRun, ended_run, learn_run, learn_set
-from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from tests.builders import NOW_S, make_book, make_job, make_node, make_pair, make_resident, make_solo
 
 DONE = Progress(10, 10, 1000.0, can_yield=True, solo_unit_s=100.0, solo_units=10, solo_spread_s=2.0)

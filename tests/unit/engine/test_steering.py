@@ -19,7 +19,7 @@ from airflow_provider_eaco.core.policy.eaco import EacoPolicy
 from airflow_provider_eaco.core.policy.registry import POLICIES, make_ordering, make_policy
 from airflow_provider_eaco.engine.profiling import EndedRun, learn_run
 from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
-from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from tests.builders import NOW_S, make_book, make_job, make_node, make_snapshot, make_solo
 from tests.unit.engine.rig import Rig, unlimited
 

@@ -26,11 +26,8 @@ from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.task_instances import TaskFacts
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
-from airflow_provider_eaco.simulator.memory_store import (
-    MemoryLedger,
-    MemoryPlannerLock,
-    MemoryProfileStore,
-)
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 
 START_S = 1_800_000_000.0
 

@@ -14,7 +14,7 @@ from airflow_provider_eaco.provider.node_settings import GpuSource, NodePowerSet
 from airflow_provider_eaco.provider.options import DEFAULTS
 from airflow_provider_eaco.provider.settings import EacoSettings, parse_settings
 from airflow_provider_eaco.provider.wiring import make_meters
-from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.telemetry import nvml_probe
 from airflow_provider_eaco.telemetry.node_power_source import HttpNodePower
 from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry

@@ -19,7 +19,7 @@ from airflow_provider_eaco.provider.settings import (
     parse_settings,
 )
 from airflow_provider_eaco.provider.wiring import make_meters
-from airflow_provider_eaco.simulator.memory_store import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 
 HOME = Path("/airflow")
 
