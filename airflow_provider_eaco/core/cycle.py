@@ -33,6 +33,9 @@ def run_cycle(
     reviews, present = _review(policy, snapshot)
     # 2. Line the jobs up: rules refuse and age, the ordering ranks or plans, rules bound it.
     queue = line_up(ordering, rules, present)
+    if as_steering(policy) is not None:
+        # Who was asked to move has its run interrupted until it is placed again.
+        queue = replace(queue, jobs=tuple(sorted(queue.jobs, key=lambda job: not job.progress.units_done)))
     line = Line(policy, ordering, queue, present)
     for job in queue.jobs:
         kind = job.kind

@@ -19,6 +19,7 @@ from airflow_provider_eaco.core.policy.registry import make_ordering, make_polic
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, LedgerView, PlannerLock, ProfileStore
 from airflow_provider_eaco.engine.applier import Applied, Applier, Rejection
 from airflow_provider_eaco.engine.past import PastUse
+from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
 from airflow_provider_eaco.engine.strangers import make_room
 
@@ -62,6 +63,7 @@ class AdmissionLoop:
     :param owner: the planner's name, unique among schedulers.
     :param planner_ttl_s: how long the planner lock outlives a planner that died.
     :param report_timeout_s: see :class:`~airflow_provider_eaco.engine.snapshots.SnapshotBuilder`.
+    :param pricing: where policies that weigh joules by prices have them from, by default without a solver.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class AdmissionLoop:
         report_timeout_s: float | None = 120.0,
         policy_of: MakePolicy = make_policy,
         ordering_of: MakeOrdering = make_ordering,
+        pricing: EnergyPricing | None = None,
     ) -> None:
         self._ledger = ledger
         self._profiles = profiles
@@ -87,6 +90,7 @@ class AdmissionLoop:
         self._planner_ttl_s = planner_ttl_s
         self._policy_of = policy_of
         self._ordering_of = ordering_of
+        self._pricing = pricing or EnergyPricing(None)
         self._builder = SnapshotBuilder(report_timeout_s)
         self._past = PastUse(ledger)
         self._applier = Applier(ledger, profiles, decisions)
@@ -132,7 +136,10 @@ class AdmissionLoop:
         settings = pool.settings
         try:
             ordering, rules = self._ordering_of(settings.ordering), make_rules(settings)
-            plan = run_cycle(self._policy(settings), ordering, snapshot, rules)
+            policy = self._policy(settings)
+            if getattr(policy, "weighs_prices", False):
+                snapshot = replace(snapshot, prices=self._pricing.of(snapshot))
+            plan = run_cycle(policy, ordering, snapshot, rules)
             cycle.look_again_at(plan.look_again_s)
             return self._carry_out(plan, snapshot, view, cycle)
         except StoreUnavailableError:

@@ -41,6 +41,7 @@ class Applied:
     confirmed: list[Placement] = field(default_factory=list)
     unconfirmed: list[Placement] = field(default_factory=list)
     yielding: list[str] = field(default_factory=list)
+    moving: list[str] = field(default_factory=list)
     steers: list[Steer] = field(default_factory=list)
 
 
@@ -139,6 +140,10 @@ class Applier:
         ):
             return
         if not self._ledger.ask_to_yield(review.job_id, review.set_version):
+            return
+        if not review.undo:
+            applied.moving.append(review.job_id)
+            self._decisions.record_event(review.job_id, "asked to move", review.why, now_s)
             return
         applied.yielding.append(review.job_id)
         learn_set(self._profiles, held, now_s, undone=True)

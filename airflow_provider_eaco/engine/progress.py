@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from airflow_provider_eaco.core.model.errors import EacoError
@@ -158,6 +158,7 @@ def ingest(
         progress, observation = _taken(
             report, record, lease, members[lease.placement.gpu_uuids] == 1, unseen_s
         )
+        progress = _dated(progress, record, view.now_s)
         if observation != record.observation or progress != record.job.progress:
             ledger.save_progress(report.job_id, progress, observation)
         reported.append(lease)
@@ -212,6 +213,16 @@ def _taken(
         solo_spread_s=solo.spread,
     )
     return progress, observation
+
+
+def _dated(progress: Progress, record: JobRecord, now_s: float) -> Progress:
+    """Return the progress with the instant of its units, and the time since the first start beside them."""
+    stored = record.job.progress
+    if progress.units_done == stored.units_done:
+        return replace(progress, reported_s=stored.reported_s, lost_s=stored.lost_s)
+    began_s = record.started_s
+    lost_s = None if began_s is None else max(0.0, now_s - began_s - progress.run_s)
+    return replace(progress, reported_s=now_s, lost_s=lost_s)
 
 
 def _run_s(report: Report, stored: Progress, new: Sequence[UnitTime], usual_unit_s: float | None) -> float:

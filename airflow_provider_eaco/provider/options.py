@@ -37,8 +37,8 @@ OPTIONS: tuple[Option, ...] = (
         "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, "
         "predictor (conservative, learned), reject_after_s, "
         "rules, ageing_s, reserve_after_s, fair_share, aligned, demand, strangers (alert, yield: what "
-        "follows when somebody else uses a held GPU); for policies that use them mean_stretch and "
-        "power_limits (off, advise, apply).",
+        "follows when somebody else uses a held GPU); for policies that use them mean_stretch, "
+        "power_limits (off, advise, apply) and prices (lp: needs scipy; greedy).",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(

@@ -17,6 +17,7 @@ from airflow_provider_eaco.core.model.pool import (
     PoolSettings,
     PowerLimits,
     PredictorName,
+    Prices,
     Spreading,
     StrangerAction,
     TeamSource,
@@ -228,6 +229,12 @@ def _power_limits(option: str, value: object) -> PowerLimits:
     return PowerLimits(value)
 
 
+def _prices(option: str, value: object) -> Prices:
+    if not isinstance(value, str) or value not in tuple(Prices):
+        raise setting_error(option, f"{value!r} must be one of {', '.join(Prices)}")
+    return Prices(value)
+
+
 def _predictor(option: str, value: object) -> PredictorName:
     if not isinstance(value, str) or value not in tuple(PredictorName):
         raise setting_error(option, f"{value!r} must be one of {', '.join(PredictorName)}")
@@ -319,4 +326,5 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "strangers": _strangers,
     "mean_stretch": _mean_stretch,
     "power_limits": _power_limits,
+    "prices": _prices,
 }

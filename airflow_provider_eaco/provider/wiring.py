@@ -15,12 +15,14 @@ from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_owner import ProcessOwners
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
 from airflow_provider_eaco.engine.pool_manager import Inventory
+from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.provider import workloads
 from airflow_provider_eaco.provider.compat import own_session
 from airflow_provider_eaco.provider.node_settings import GpuSource
 from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
+from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.inventory import SqlReadings
@@ -100,6 +102,7 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
             pools=lambda: present_pools(settings),
             owner=owner,
             planner_ttl_s=settings.planner_ttl_s,
+            pricing=EnergyPricing(HighsEnergySolver()),
         ),
         inventory=Inventory(store.ledger, [meter.telemetry for meter in meters]),
         dispatcher=dispatcher,

@@ -20,6 +20,7 @@ from airflow_provider_eaco.core.model.profile import ProfileBook, family_set
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, Observation, PoolState
 from airflow_provider_eaco.core.ports import LedgerView, RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
+from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
 from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
@@ -29,6 +30,7 @@ from airflow_provider_eaco.simulator.decisions import DecisionRecorder
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from airflow_provider_eaco.simulator.recording import Recording
+from airflow_provider_eaco.simulator.run_bounds import energy_solver
 from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.scenario import Scenario, told_work_s
 from airflow_provider_eaco.simulator.steering import Steering
@@ -83,6 +85,7 @@ class Simulation:
             owner=OWNER,
             report_timeout_s=None,
             ordering_of=scenario.ordering_of,
+            pricing=EnergyPricing(energy_solver()),
         )
         self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
         self._look_again_s: float | None = None

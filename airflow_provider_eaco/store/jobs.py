@@ -33,7 +33,17 @@ _REQUEST = (
     "deadline_s",
     "share",
 )
-_PROGRESS = ("units_done", "units_total", "run_s", "can_yield", "solo_unit_s", "solo_units", "solo_spread_s")
+_PROGRESS = (
+    "units_done",
+    "units_total",
+    "run_s",
+    "can_yield",
+    "solo_unit_s",
+    "solo_units",
+    "solo_spread_s",
+    "reported_s",
+    "lost_s",
+)
 _OBSERVATION = (
     "seen_set_version",
     "seen_units",

@@ -112,6 +112,8 @@ job = Table(
     Column("solo_unit_s", Double),
     Column("solo_units", BigInteger, nullable=False),
     Column("solo_spread_s", Double),
+    Column("reported_s", Double),
+    Column("lost_s", Double),
     Column("seen_set_version", BigInteger),
     Column("seen_units", BigInteger),
     Column("seen_unit_s", Double),

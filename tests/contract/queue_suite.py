@@ -135,7 +135,15 @@ class QueueContract(LedgerFixtures):
         """Every field of what was reported survives the store; none means nothing was seen."""
         lease = grant(filled, "j1", place(0))
         progress = Progress(
-            4, 90, 1234.5, can_yield=True, solo_unit_s=300.25, solo_units=3, solo_spread_s=1.5
+            4,
+            90,
+            1234.5,
+            can_yield=True,
+            solo_unit_s=300.25,
+            solo_units=3,
+            solo_spread_s=1.5,
+            reported_s=1_000_123.25,
+            lost_s=30.5,
         )
         seen = Observation(
             lease.set_version, units=3, unit_s=301.5, elapsed_s=1000.0, spread_s=2.25, limited=True

@@ -59,13 +59,15 @@ class ConfigurationSolution:
 
     ``energy_j`` in all; ``time_s`` (S,) in each configuration; ``price_w`` (C,) joules per work second of a
     class at the margin: a placement is worth its power when the prices of the work that it does exceed it.
-    ``mean_stretch`` is work-weighted: time present / work.
+    ``mean_stretch`` is work-weighted: time present / work. ``presence_w`` (C,) is what a second in which a
+    member of the class is present takes from the limits, in joules: that of the mean stretch and its own.
     """
 
     energy_j: float
     time_s: FloatArray
     price_w: FloatArray
     mean_stretch: float
+    presence_w: FloatArray
 
 
 def configuration_program(

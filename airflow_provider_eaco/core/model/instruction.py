@@ -36,12 +36,17 @@ class Unconfirmed:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Ask ``job_id`` to give its GPUs up at its next unit boundary; ``why`` is shown in its decision log."""
+    """Ask ``job_id`` to give its GPUs up at its next unit boundary; ``why`` is shown in its decision log.
+
+    ``undo``: because the set did not stand its trial or its review, which is remembered of the set. Else the
+    job is asked to move to a better place.
+    """
 
     job_id: str
     placement: Placement
     set_version: int
     why: str
+    undo: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ class Progress:
     ``units_total`` is ``None`` until the job has told. ``run_s`` is the device time of all units done so far;
     ``solo_unit_s`` the mean time of the ``solo_units`` complete units that it ran alone in this run, with
     their standard deviation ``solo_spread_s``. ``can_yield`` is true once it has reported a checkpoint. Units
-    are epochs, steps, trees or minutes, as the job reports them.
+    are epochs, steps, trees or minutes, as the job reports them. ``reported_s`` is the instant of the last
+    report that told of new units, ``lost_s`` the device time since the first start that no unit accounts for
+    (pauses, moves and restarts); ``None``: not known.
     """
 
     units_done: int = 0
@@ -53,6 +55,8 @@ class Progress:
     solo_unit_s: float | None = None
     solo_units: int = 0
     solo_spread_s: float | None = None
+    reported_s: float | None = None
+    lost_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

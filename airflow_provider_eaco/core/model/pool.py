@@ -71,6 +71,17 @@ class StrangerAction(StrEnum):
     YIELD = "yield"
 
 
+class Prices(StrEnum):
+    """Where the policy ``frontier`` has its energy prices from.
+
+    ``GREEDY``: each class of jobs is worth its share of the best set that it can be in. ``LP``: the duals of
+    the configuration program over the present mix, which need scipy.
+    """
+
+    GREEDY = "greedy"
+    LP = "lp"
+
+
 @dataclass(frozen=True, slots=True)
 class DemandCurve:
     """GPUs of a node that serve something else, in each hour of the day (UTC): the first ones, by index."""
@@ -114,7 +125,8 @@ class PoolSettings:
     real-time services by the hour. ``strangers`` says what follows when somebody else uses a held GPU.
 
     Levers of policies that know them: ``mean_stretch`` bounds the work-weighted mean of run time / exclusive
-    run time of the pool's jobs, ``power_limits`` says whether GPUs may be held below their board's limit.
+    run time of the pool's jobs, ``power_limits`` says whether GPUs may be held below their board's limit,
+    ``prices`` where energy prices come from.
     """
 
     name: str = "eaco"
@@ -140,3 +152,4 @@ class PoolSettings:
     strangers: StrangerAction = StrangerAction.ALERT
     mean_stretch: float = 1.03
     power_limits: PowerLimits = PowerLimits.OFF
+    prices: Prices = Prices.LP

@@ -11,6 +11,7 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.node_power import NodePowerState
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.prices import EnergyPrices
 from airflow_provider_eaco.core.model.profile import ProfileBook
 
 
@@ -136,7 +137,8 @@ class ClusterSnapshot:
     GPUs of ``kept_nodes`` are kept for jobs that stand earlier in the queue than the one looked at; with each
     name stands how many GPUs the first of those asks for (0: they are kept for the starts of a plan). The one
     looked at may take no GPU of ``barred`` (UUIDs), free or by joining a set: it would still be there when
-    they are promised to somebody. ``offered`` is the place that a plan holds ready for it.
+    they are promised to somebody. ``offered`` is the place that a plan holds ready for it. ``prices`` are
+    there for policies that weigh joules by them.
     """
 
     now_s: float
@@ -148,6 +150,7 @@ class ClusterSnapshot:
     kept_nodes: Mapping[str, int] = field(default_factory=dict)
     barred: frozenset[str] = frozenset()
     offered: Placement | None = None
+    prices: EnergyPrices | None = None
 
     def with_launch(self, job: Job, placement: Placement) -> ClusterSnapshot:
         """Return the snapshot in which ``job`` holds ``placement``; all other nodes are shared with this one.

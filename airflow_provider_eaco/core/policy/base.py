@@ -50,6 +50,7 @@ class Lever(StrEnum):
     MEAN_STRETCH = "mean_stretch"
     NODE_SLEEP = "node_sleep"
     POWER_LIMITS = "power_limits"
+    MOVES = "moves"
 
 
 def levers_of(policy: AdmissionPolicy) -> frozenset[Lever]:
@@ -61,7 +62,7 @@ def levers_of(policy: AdmissionPolicy) -> frozenset[Lever]:
 class Steering:
     """What is to be done to nodes and GPUs, and when to look again even if nothing happens until then."""
 
-    instructions: tuple[Steer, ...] = ()
+    instructions: tuple[Steer | Yield, ...] = ()
     look_again_s: float | None = None
 
 

@@ -12,6 +12,7 @@ from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
 from airflow_provider_eaco.core.policy.eaco import EacoPolicy
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.fifo_packed import FifoPackedPolicy
+from airflow_provider_eaco.core.policy.frontier import FrontierPolicy
 from airflow_provider_eaco.core.policy.gandiva import GandivaPolicy
 from airflow_provider_eaco.core.policy.lucid import LucidPolicy
 from airflow_provider_eaco.core.policy.ordering import FifoOrdering, ShortestFirstOrdering
@@ -38,6 +39,7 @@ POLICIES: Mapping[str, Callable[[PoolSettings], AdmissionPolicy]] = {
     "fifo_packed": FifoPackedPolicy,
     "gandiva": GandivaPolicy,
     "lucid": LucidPolicy,
+    "frontier": FrontierPolicy,
 }
 ORDERINGS: Mapping[str, Callable[[], Ordering]] = {
     "fifo": FifoOrdering,

@@ -133,7 +133,8 @@ def test_units_alone_become_progress_and_observation(rig: Rig) -> None:
     """Units under the present set are its observation; as long as the job is alone they are its solo time."""
     take(rig, (0, 10.0, 1, 1), (1, 14.0, 1, 1), done=2)
     spread_s = 8**0.5
-    assert record(rig).job.progress == Progress(2, 10, 24.0, True, 12.0, 2, spread_s)
+    told = Progress(2, 10, 24.0, True, 12.0, 2, spread_s, reported_s=rig.clock.now_s(), lost_s=0.0)
+    assert record(rig).job.progress == told
     assert record(rig).observation == Observation(1, 2, 12.0, 24.0, spread_s)
 
 

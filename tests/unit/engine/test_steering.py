@@ -77,9 +77,9 @@ def test_an_observed_pool_is_not_steered() -> None:
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_a_policy_with_levers_steers(name: str) -> None:
-    """Who says that it moves nodes or power limits has a method for it, and the other way round."""
+    """Who says that it moves jobs, nodes or power limits has a method for it, and the other way round."""
     policy = make_policy(PoolSettings(policy=name))
-    moves = levers_of(policy) & {Lever.NODE_SLEEP, Lever.POWER_LIMITS}
+    moves = levers_of(policy) & {Lever.NODE_SLEEP, Lever.POWER_LIMITS, Lever.MOVES}
     assert bool(moves) == hasattr(policy, "steer")
 
 

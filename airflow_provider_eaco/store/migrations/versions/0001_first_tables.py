@@ -135,6 +135,8 @@ def _create_job() -> None:
         sa.Column("solo_unit_s", sa.Double()),
         sa.Column("solo_units", sa.BigInteger(), nullable=False),
         sa.Column("solo_spread_s", sa.Double()),
+        sa.Column("reported_s", sa.Double()),
+        sa.Column("lost_s", sa.Double()),
         sa.Column("seen_set_version", sa.BigInteger()),
         sa.Column("seen_units", sa.BigInteger()),
         sa.Column("seen_unit_s", sa.Double()),

@@ -1,0 +1,114 @@
+"""Members of sets as the policy ``frontier`` weighs them: what is left of each, and what it still bears."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from airflow_provider_eaco.core.energy.outlook import units_total_of
+from airflow_provider_eaco.core.model.decision import SetPrediction
+from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.prices import ClassKey
+from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.snapshot import GpuSet, Resident
+
+# What a job needs to be under way again after a move, in seconds without progress. An assumption.
+RESTART_S = 30.0
+# A run of which nobody knows how long it will be is weighed as if this much were left.
+UNKNOWN_LEFT_S = 4 * 3600.0
+# Nobody is about to end before the end was seen.
+_LEAST_LEFT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One job in a set, now.
+
+    ``work_s``: exclusive time of the whole run, ``left_s`` of its rest, ``spent_s`` time since it first
+    started, all in device seconds; ``work_s`` is ``None`` where the total is not known. ``bears`` is the
+    largest slowdown of the rest under which its own limits hold; ``slowdown`` is that of its present set.
+    """
+
+    job_id: str
+    key: ClassKey
+    work_s: float | None
+    left_s: float
+    spent_s: float
+    bears: float
+    movable: bool
+    slowdown: float = 1.0
+
+    @property
+    def done_s(self) -> float:
+        return 0.0 if self.work_s is None else self.work_s - self.left_s
+
+
+def class_of(job: Job, gpu_model: str) -> ClassKey:
+    """Return the class that prices know the job by."""
+    request = job.request
+    return ClassKey(request.family, gpu_model, request.gpus, request.max_stretch)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The instant, what is believed then, and how many device seconds pass in one wall second."""
+
+    now_s: float
+    book: ProfileBook
+    time_scale: float = 1.0
+
+
+def newcomer(job: Job, gpu_model: str, moment: Moment) -> Member:
+    """Return the waiting job as a member of a set that it would be in from now on."""
+    progress = job.progress
+    spent_s = 0.0
+    if progress.units_done:
+        spent_s = progress.run_s + (progress.lost_s or 0.0) + RESTART_S
+        if progress.reported_s is not None:
+            spent_s += (moment.now_s - progress.reported_s) * moment.time_scale
+    return _member(job, class_of(job, gpu_model), moment, spent_s=spent_s, fresh_s=0.0)
+
+
+def resident_member(resident: Resident, held: GpuSet, slowdown: float, moment: Moment) -> Member:
+    """Return the resident as it stands now, with its progress since the last report as predicted.
+
+    :param slowdown: its own in the present set.
+    """
+    job, progress = resident.job, resident.job.progress
+    told_s = progress.run_s + (progress.lost_s or 0.0)
+    spent_s, fresh_s = told_s, 0.0
+    # Units of which nobody knows when they were reported count as they were told, and nothing since.
+    if not progress.units_done or progress.reported_s is not None:
+        began_s = resident.granted_s
+        since_s = began_s if progress.reported_s is None else progress.reported_s
+        moved = progress.units_done > 0 and began_s >= since_s
+        restart_s = RESTART_S if moved else 0.0
+        fresh_s = (moment.now_s - max(began_s, since_s)) * moment.time_scale - restart_s
+        spent_s += max((moment.now_s - since_s) * moment.time_scale, restart_s)
+    key = class_of(job, held.gpus[0].model)
+    member = _member(job, key, moment, spent_s=spent_s, fresh_s=max(0.0, fresh_s) / slowdown)
+    return replace(member, slowdown=slowdown)
+
+
+def _member(job: Job, key: ClassKey, moment: Moment, *, spent_s: float, fresh_s: float) -> Member:
+    """Return the member; ``fresh_s`` of its work was done since its last report."""
+    progress, limit = job.progress, job.request.max_stretch
+    solo = moment.book.fresh_solo_of(key.family, key.gpu_model, key.gpus)
+    unit_s = solo.unit_s if progress.solo_unit_s is None and solo is not None else progress.solo_unit_s
+    total = units_total_of(progress, solo)
+    if unit_s is None or not total:
+        bears = math.inf if limit is None else limit
+        if job.deadline_at_s is not None:
+            bears = 0.0
+        return Member(job.job_id, key, None, UNKNOWN_LEFT_S, spent_s, bears, progress.can_yield)
+    work_s = total * unit_s
+    left_s = max(_LEAST_LEFT_S, work_s - progress.units_done * unit_s - fresh_s)
+    bears = math.inf if limit is None else (limit * work_s - spent_s) / left_s
+    if job.deadline_at_s is not None:
+        bears = min(bears, (job.deadline_at_s - moment.now_s) * moment.time_scale / left_s)
+    return Member(job.job_id, key, work_s, left_s, spent_s, bears, progress.can_yield)
+
+
+def slowdown_of(prediction: SetPrediction | None, family: str) -> float:
+    """Return the family's slowdown in a set, 1 where nothing is predicted."""
+    return 1.0 if prediction is None else prediction.slowdowns.get(family, 1.0)

@@ -1,0 +1,183 @@
+"""What sets cost above the price of the work that they do, now and until their members have ended.
+
+The loss of a set is its reduced cost in the configuration program: its power and the price of its members'
+presence, less the price of the work that they do, in watts. Under the program's own prices no set's loss is
+negative and the best sets have none: what a schedule takes above the bound is the sum of its losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_provider_eaco.core.model.decision import SetPrediction
+from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
+from airflow_provider_eaco.core.model.profile import family_set
+from airflow_provider_eaco.core.policy.facts import CycleFacts
+
+# What lies further ahead counts less: by then others will have come and gone.
+FORESIGHT_S = 2 * 3600.0
+# A set with room is weighed as if for this part of the time somebody came who completes it best.
+COMPLETED = 0.35
+# Below this weight nothing that lies ahead changes a choice.
+_LEAST_WEIGHT = 1e-3
+
+# Classes of a set by number, ascending; with each what is left of the member, in seconds of exclusive work.
+Numbers = tuple[int, ...]
+Rest = tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """How a set runs: power, the slowdowns of its members in their order, and whether it may be at all."""
+
+    power_w: float
+    slowdowns: tuple[float, ...]
+    allowed: bool
+    lasting: bool
+    prediction: SetPrediction
+
+
+class Classes:
+    """Numbers for classes and what is known of their sets under one book of profiles; prices come on top."""
+
+    def __init__(self, facts: CycleFacts) -> None:
+        self.facts = facts
+        self.keys: list[ClassKey] = []
+        self._number: dict[ClassKey, int] = {}
+        self._physics: dict[Numbers, Physics | None] = {}
+
+    def number(self, key: ClassKey) -> int:
+        """Return the class's number, the same one each time."""
+        number = self._number.get(key)
+        if number is None:
+            number = self._number[key] = len(self.keys)
+            self.keys.append(key)
+        return number
+
+    def physics(self, numbers: Numbers) -> Physics | None:
+        """Return how the set runs, ``None`` where slowdowns or power are not known."""
+        if numbers not in self._physics:
+            self._physics[numbers] = self._find(numbers)
+        return self._physics[numbers]
+
+    def _find(self, numbers: Numbers) -> Physics | None:
+        keys = [self.keys[number] for number in numbers]
+        families = family_set(tuple(key.family for key in keys))
+        seen = self.facts.predict(families, keys[0].gpu_model, keys[0].gpus)
+        if seen is None or seen.power_w is None:
+            return None
+        slowdowns = tuple(seen.slowdowns[key.family] for key in keys)
+        busy_pct = math.inf if seen.utilisation_pct is None else seen.utilisation_pct
+        allowed = len(keys) == 1 or busy_pct <= self.facts.settings.utilisation_limit_pct
+        lasting = all(
+            key.stretch_limit is None or slowdown <= key.stretch_limit
+            for key, slowdown in zip(keys, slowdowns, strict=True)
+        )
+        return Physics(seen.power_w, slowdowns, allowed, lasting, seen)
+
+
+class Worth:
+    """Losses of sets under one set of prices."""
+
+    def __init__(self, classes: Classes, prices: EnergyPrices) -> None:
+        self.classes = classes
+        self.prices = prices
+        self._priced = sorted(classes.number(key) for key in prices.classes)
+        self._losses: dict[Numbers, float] = {}
+        self._ahead: dict[Numbers, float] = {}
+        self._completions: dict[Numbers, float] = {}
+
+    def price(self, number: int) -> ClassPrice:
+        """Return the class's price; one that the program did not have is worth what it takes alone."""
+        key = self.classes.keys[number]
+        known = self.prices.classes.get(key)
+        if known is not None:
+            return known
+        alone = self.classes.physics((number,))
+        power_w = 0.0 if alone is None else alone.power_w
+        return ClassPrice(power_w + self.prices.stretch_w, self.prices.stretch_w)
+
+    def loss_w(self, numbers: Numbers) -> float:
+        """Return the set's loss, infinite where something of it is not known."""
+        known = self._losses.get(numbers)
+        if known is None:
+            known = self._losses[numbers] = self._loss_w(numbers)
+        return known
+
+    def ahead_w(self, numbers: Numbers) -> float:
+        """Return the loss that is expected of the set, some of the time completed by others."""
+        known = self._ahead.get(numbers)
+        if known is None:
+            loss_w = self.loss_w(numbers)
+            known = loss_w + COMPLETED * (self._completed_w(numbers) - loss_w)
+            self._ahead[numbers] = known
+        return known
+
+    def loss_j(self, rests: Sequence[Rest]) -> float:
+        """Return the joules that these lose until all have ended; infinite if something is not known."""
+        left = sorted(rests)
+        total_w, passed_s, weight = 0.0, 0.0, 1.0
+        while left and weight > _LEAST_WEIGHT:
+            numbers = tuple([number for number, _ in left])
+            physics = self.classes.physics(numbers)
+            if physics is None:
+                return math.inf
+            slowdowns = physics.slowdowns
+            step_s = min([rest * slow for (_, rest), slow in zip(left, slowdowns, strict=True)])
+            passed_s += step_s
+            after = math.exp(-passed_s / FORESIGHT_S)
+            total_w += self.ahead_w(numbers) * (weight - after)
+            weight = after
+            left = _after(left, slowdowns, step_s)
+        return total_w * FORESIGHT_S
+
+    def excess_s(self, rests: Sequence[Rest]) -> float:
+        """Return by how much these runs together take longer than alone, if nobody comes."""
+        left, excess_s = sorted(rests), 0.0
+        while len(left) > 1:
+            physics = self.classes.physics(tuple([number for number, _ in left]))
+            if physics is None:
+                return math.inf
+            slowdowns = physics.slowdowns
+            step_s = min([rest * slow for (_, rest), slow in zip(left, slowdowns, strict=True)])
+            excess_s += sum([step_s * (1 - 1 / slow) for slow in slowdowns])
+            left = _after(left, slowdowns, step_s)
+        return excess_s
+
+    def _loss_w(self, numbers: Numbers) -> float:
+        physics = self.classes.physics(numbers)
+        if physics is None:
+            return math.inf
+        loss_w = physics.power_w
+        for number, slowdown in zip(numbers, physics.slowdowns, strict=True):
+            price = self.price(number)
+            loss_w += price.presence_w - price.work_w / slowdown
+        return loss_w
+
+    def _completed_w(self, numbers: Numbers) -> float:
+        """Return the least loss of this set and of all that it may grow to, within everybody's limit."""
+        best_w = self.loss_w(numbers)
+        if len(numbers) >= self.classes.facts.settings.max_residents:
+            return best_w
+        scope = self.classes.keys[numbers[0]][1:3]
+        for number in self._priced:
+            if self.classes.keys[number][1:3] == scope:
+                grown = tuple(sorted((*numbers, number)))
+                physics = self.classes.physics(grown)
+                if physics is not None and physics.allowed and physics.lasting:
+                    best_w = min(best_w, self._completed_known_w(grown))
+        return best_w
+
+    def _completed_known_w(self, numbers: Numbers) -> float:
+        known = self._completions.get(numbers)
+        if known is None:
+            known = self._completions[numbers] = self._completed_w(numbers)
+        return known
+
+
+def _after(left: Sequence[Rest], slowdowns: Sequence[float], step_s: float) -> list[Rest]:
+    """Return who is left once the first has ended."""
+    rests = [(number, rest - step_s / slow) for (number, rest), slow in zip(left, slowdowns, strict=True)]
+    return [(number, rest) for number, rest in rests if rest > 1.0]

@@ -1,0 +1,177 @@
+"""The policy that weighs joules against the price of work: where it places, when it waits, who moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_eaco.core.model.instruction import Yield
+from airflow_provider_eaco.core.model.placement import LeaseState
+from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
+from airflow_provider_eaco.core.policy.frontier import FrontierPolicy
+from airflow_provider_eaco.data import built_in_book
+from tests.builders import NOW_S, hold_gpus, make_job, make_node, make_progress, make_resident, make_snapshot
+from tests.unit.core.conftest import run_checked
+from tests.unit.core.plans import codes_of, launched
+
+LIMIT = 1.2
+STRETCH_W = 7346.0
+FRONTIER = PoolSettings(policy="frontier", mean_stretch=1.2, estimate_error=0.0)
+HOURS = 3600
+# A unit of these profiles is an epoch of 0.39 to 0.40 h.
+LONG = 40
+
+
+def prices(**work_w: float) -> EnergyPrices:
+    """Prices of the families under the one limit of these tests."""
+    return EnergyPrices(
+        NOW_S,
+        STRETCH_W,
+        {
+            ClassKey(family, "V100", 8, LIMIT): ClassPrice(price_w, STRETCH_W)
+            for family, price_w in work_w.items()
+        },
+    )
+
+
+# The duals for equal shares of the four at a mean stretch of 1.0323: pairs of one family lose nothing.
+PAIRS = prices(J1=8058.0, J2=8194.0, J3=8508.0, J4=8610.0)
+
+
+def running(job_id: str, family: str, done: int = 1, total: int = LONG, limit: float = LIMIT) -> NodeState:
+    """A node of that job alone; it can yield."""
+    progress = make_progress(done, total, unit_s=1404.0, can_yield=True)
+    job = make_job(job_id, family, max_stretch=limit, progress=progress)
+    return hold_gpus(make_node(f"node-{job_id}"), make_resident(job))
+
+
+def snapshot(*nodes: NodeState, family: str = "", limit: float = LIMIT, total: int = LONG) -> ClusterSnapshot:
+    """The pool with one more job of that family that waits, if one is named."""
+    new = make_job("new", family, max_stretch=limit, progress=make_progress(0, total, unit_s=1404.0))
+    made = make_snapshot(*nodes, waiting=[new] if family else [], settings=FRONTIER)
+    return replace(made, prices=PAIRS)
+
+
+@pytest.mark.parametrize("family", ["J1", "J4"])
+def test_a_job_joins_the_set_to_which_it_adds_least(family: str) -> None:
+    """Alone J4 loses most, so that whoever joins it adds least."""
+    plan = run_checked(snapshot(running("one", "J1"), running("four", "J4"), family=family))
+    assert launched(plan)["new"].placement.node == "node-four"
+
+
+def test_a_set_that_loses_less_than_a_new_node_is_joined_and_a_worse_one_is_not() -> None:
+    """GPUs of its own are taken when every set would lose more."""
+    free = make_node("node-free")
+    joined = run_checked(snapshot(running("two", "J2"), free, family="J2"))
+    assert launched(joined)["new"].placement.node == "node-two"
+    # Four jobs of high use would need more than the GPUs have.
+    pair = hold_gpus(
+        make_node("node-pair"),
+        *(
+            make_resident(
+                make_job(name, "J4", max_stretch=None, progress=make_progress(1, LONG, unit_s=1404.0)),
+                LeaseState.CONFIRMED,
+            )
+            for name in ("a", "b")
+        ),
+    )
+    alone = run_checked(snapshot(pair, free, family="J4"))
+    assert launched(alone)["new"].placement.node == "node-free"
+
+
+@pytest.mark.parametrize("whose", ["resident", "newcomer", "pool"])
+def test_no_limit_is_broken_for_a_saving(whose: str) -> None:
+    """A pair costs 3.5 %: a limit of 1 % of the resident, the newcomer or the pool keeps it away."""
+    tight = 1.01
+    seen = snapshot(
+        running("one", "J1", done=0, limit=tight if whose == "resident" else LIMIT),
+        family="J1",
+        limit=tight if whose == "newcomer" else LIMIT,
+    )
+    settings = replace(FRONTIER, mean_stretch=tight if whose == "pool" else LIMIT)
+    seen = replace(seen, pool=replace(seen.pool, settings=settings))
+    assert not launched(run_checked(seen))
+
+
+def test_what_the_pool_has_spent_already_is_taken_from_what_it_may_spend() -> None:
+    """A pool whose jobs took 20 % longer until now is at its limit, so nobody joins anybody."""
+    seen = snapshot(running("one", "J1"), family="J1")
+    spent = replace(PAIRS, ended_work_s=1e7, ended_run_s=1.25e7)
+    assert launched(run_checked(seen))
+    assert not launched(run_checked(replace(seen, prices=spent)))
+
+
+def test_a_job_waits_for_a_better_partner_while_every_set_would_lose_more() -> None:
+    """Where no GPU is free and joining would lose, it waits and is told so."""
+    dear = replace(PAIRS, classes={key: ClassPrice(100.0, 9000.0) for key in PAIRS.classes})
+    plan = run_checked(replace(snapshot(running("one", "J1"), family="J4"), prices=dear))
+    assert not launched(plan)
+    assert "waiting_for_partner" in codes_of(plan, "new")
+
+
+def test_of_a_queue_the_job_goes_first_to_which_the_place_is_worth_most() -> None:
+    """The one place beside J4 is left to the J4 that stands behind in the queue."""
+    seen = snapshot(running("four", "J4"))
+    waiting = [
+        make_job(
+            name,
+            family,
+            max_stretch=LIMIT,
+            run_after_s=at_s,
+            progress=make_progress(0, LONG, unit_s=1404.0),
+        )
+        for name, family, at_s in (("first", "J2", 0.0), ("second", "J4", 1.0))
+    ]
+    plan = run_checked(replace(seen, waiting=tuple(waiting)))
+    assert set(launched(plan)) == {"second"}
+    assert "behind_in_queue" in codes_of(plan, "first")
+
+
+@pytest.mark.parametrize(("left", "moves"), [(LONG - 1, True), (0, False)], ids=["long rests", "almost done"])
+def test_two_who_run_alone_are_brought_together_where_that_pays(left: int, moves: bool) -> None:
+    """One of two jobs alone is asked to move, not to undo; a rest that is almost done is left alone."""
+    nodes = [running(name, "J4", done=LONG - left, total=LONG) for name in ("a", "b")]
+    plan = run_checked(snapshot(*nodes))
+    asked = [step for step in plan.instructions if isinstance(step, Yield)]
+    assert [step.undo for step in asked] == ([False] if moves else [])
+
+
+def test_nobody_moves_who_has_no_checkpoint_or_while_others_wait() -> None:
+    """Without a way back nobody is interrupted; with a queue the holes are filled from there."""
+    fixed = [
+        hold_gpus(
+            make_node(f"node-{name}"),
+            make_resident(
+                make_job(name, "J4", max_stretch=LIMIT, progress=make_progress(1, LONG, unit_s=1404.0))
+            ),
+        )
+        for name in ("a", "b")
+    ]
+    assert not run_checked(snapshot(*fixed)).instructions
+
+
+def test_the_same_snapshot_gets_the_same_answer_whatever_was_asked_before() -> None:
+    """A policy that has seen other snapshots decides like a fresh one."""
+    seen = snapshot(running("one", "J1"), running("four", "J4"), family="J4")
+    other = replace(snapshot(running("two", "J2"), family="J1"), now_s=NOW_S + HOURS)
+    used = FrontierPolicy(FRONTIER)
+    job = seen.waiting[0]
+    first = used.decide(job, seen)
+    used.decide(other.waiting[0], other)
+    used.steer(replace(seen, waiting=()))
+    assert used.decide(job, seen) == first == FrontierPolicy(FRONTIER).decide(job, seen)
+
+
+def test_without_profiles_a_job_runs_alone() -> None:
+    """Nothing is known of a stranger, so it gets GPUs of its own."""
+    seen = make_snapshot(
+        running("one", "J1"),
+        make_node("node-free"),
+        waiting=[make_job("new", "stranger")],
+        settings=FRONTIER,
+        profiles=built_in_book(),
+    )
+    assert launched(run_checked(seen))["new"].placement.node == "node-free"
