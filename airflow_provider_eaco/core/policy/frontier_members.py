@@ -16,6 +16,8 @@ from airflow_provider_eaco.core.model.snapshot import GpuSet, Resident
 RESTART_S = 30.0
 # A run of which nobody knows how long it will be is weighed as if this much were left.
 UNKNOWN_LEFT_S = 4 * 3600.0
+# By how much a set that nobody has reported of may have slowed its members down.
+_CAREFUL = 1.25
 # Nobody is about to end before the end was seen.
 _LEAST_LEFT_S = 1.0
 
@@ -83,11 +85,34 @@ def resident_member(resident: Resident, held: GpuSet, slowdown: float, moment: M
         since_s = began_s if progress.reported_s is None else progress.reported_s
         moved = progress.units_done > 0 and began_s >= since_s
         restart_s = RESTART_S if moved else 0.0
-        fresh_s = (moment.now_s - max(began_s, since_s)) * moment.time_scale - restart_s
+        before_s, after_s = _spans_s(resident, max(began_s, since_s) + restart_s / moment.time_scale, moment)
+        earlier = _slowdown_before(resident, held, slowdown, moment)
+        fresh_s = (before_s / earlier + after_s / slowdown) * moment.time_scale
         spent_s += max((moment.now_s - since_s) * moment.time_scale, restart_s)
     key = class_of(job, held.gpus[0].model)
-    member = _member(job, key, moment, spent_s=spent_s, fresh_s=max(0.0, fresh_s) / slowdown)
+    member = _member(job, key, moment, spent_s=spent_s, fresh_s=fresh_s)
     return replace(member, slowdown=slowdown)
+
+
+def _spans_s(resident: Resident, from_s: float, moment: Moment) -> tuple[float, float]:
+    """Return the seconds since ``from_s`` before the set's last change, and since then."""
+    whole_s = max(0.0, moment.now_s - from_s)
+    seen = resident.observation
+    if seen is not None and seen.set_version == resident.set_version:
+        return 0.0, whole_s
+    changed_s = resident.trial_since_s
+    # Who is alone again does not know since when.
+    after_s = 0.0 if changed_s is None else min(whole_s, max(0.0, moment.now_s - changed_s))
+    return whole_s - after_s, after_s
+
+
+def _slowdown_before(resident: Resident, held: GpuSet, slowdown: float, moment: Moment) -> float:
+    """Return the slowdown before the set's last change: as it was reported last, else a careful one."""
+    seen, request = resident.observation, resident.job.request
+    solo = moment.book.fresh_solo_of(request.family, held.gpus[0].model, request.gpus)
+    if seen is None or seen.unit_s is None or solo is None or solo.unit_s is None:
+        return max(slowdown, _CAREFUL)
+    return max(slowdown, seen.unit_s / solo.unit_s)
 
 
 def _member(job: Job, key: ClassKey, moment: Moment, *, spent_s: float, fresh_s: float) -> Member:
