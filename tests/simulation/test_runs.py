@@ -62,7 +62,7 @@ def least_active_j(files: RunFiles) -> float:
 
 @pytest.mark.parametrize("order", sorted(ORDERINGS))
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     jobs=traces(),
     nodes=st.integers(1, 3),

@@ -197,6 +197,7 @@ WRONG_IN_POOL = {
     "aligned": (1, "yes", None),
     "strangers": ("kill", 1, None, ["yield"]),
     "mean_stretch": (0.9, "none", None, math.nan),
+    "prices": ("cheap", 1, None, ["lp"]),
     "power_limits": ("on", True, None),
     "demand": ([], {"n1": [1]}, {"n1": 24}, {"n1": [-1] * 24}, {"n1": ["1"] * 23 + ["x"]}),
 }
