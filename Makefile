@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KEEP ?= 0
-# Tests that start servers of their own run two at a time on two cores; more only adds contention.
-TEST_WORKERS ?= 2
+# For two cores: a worker that waits for its servers leaves them to the others.
+TEST_WORKERS ?= 3
 
 .PHONY: help demo test lint format bench docs clean
 
