@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.provider.options import EXAMPLES, SECTION
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def setting_error(option: str, problem: str) -> InvalidSettingError:
@@ -46,6 +49,20 @@ def read_objects(option: str, text: str) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise setting_error(option, f"must be a JSON list of objects; example: {EXAMPLES[option]}")
     return tuple(rows)
+
+
+def one_of(kind: type[_Choice]) -> Callable[[str, object], _Choice]:
+    """Return the check that a value is the name of one of these choices.
+
+    The check raises :class:`InvalidSettingError`, naming the option and all choices.
+    """
+
+    def check(option: str, value: object) -> _Choice:
+        if not isinstance(value, str) or value not in tuple(kind):
+            raise setting_error(option, f"{value!r} must be one of {', '.join(kind)}")
+        return kind(value)
+
+    return check
 
 
 def read_number(option: str, value: object, allowed: str, is_allowed: Callable[[float], bool]) -> float:

@@ -33,6 +33,7 @@ from airflow_provider_eaco.provider.node_settings import (
 )
 from airflow_provider_eaco.provider.option_values import (
     above_0,
+    one_of,
     read_json,
     read_number,
     read_objects,
@@ -201,44 +202,8 @@ def _patterns(option: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _mode(option: str, value: object) -> PoolMode:
-    if not isinstance(value, str) or value not in tuple(PoolMode):
-        raise setting_error(option, f"{value!r} must be one of {', '.join(PoolMode)}")
-    return PoolMode(value)
-
-
-def _spreading(option: str, value: object) -> Spreading:
-    if not isinstance(value, str) or value not in tuple(Spreading):
-        raise setting_error(option, f"{value!r} must be one of {', '.join(Spreading)}")
-    return Spreading(value)
-
-
-def _strangers(option: str, value: object) -> StrangerAction:
-    if not isinstance(value, str) or value not in tuple(StrangerAction):
-        raise setting_error(option, f"{value!r} must be one of {', '.join(StrangerAction)}")
-    return StrangerAction(value)
-
-
 def _mean_stretch(option: str, value: object) -> float:
     return read_number(option, value, "a number of at least 1", lambda number: number >= 1)
-
-
-def _power_limits(option: str, value: object) -> PowerLimits:
-    if not isinstance(value, str) or value not in tuple(PowerLimits):
-        raise setting_error(option, f"{value!r} must be one of {', '.join(PowerLimits)}")
-    return PowerLimits(value)
-
-
-def _prices(option: str, value: object) -> Prices:
-    if not isinstance(value, str) or value not in tuple(Prices):
-        raise setting_error(option, f"{value!r} must be one of {', '.join(Prices)}")
-    return Prices(value)
-
-
-def _predictor(option: str, value: object) -> PredictorName:
-    if not isinstance(value, str) or value not in tuple(PredictorName):
-        raise setting_error(option, f"{value!r} must be one of {', '.join(PredictorName)}")
-    return PredictorName(value)
 
 
 def _margin(option: str, value: object) -> int:
@@ -271,11 +236,8 @@ def _fair_share(option: str, value: object) -> FairShare:
     if not isinstance(value, dict):
         raise setting_error(option, f"{value!r} must be a JSON object")
     refuse_unknown(option, value, {"by", "half_life_s", "shares", "quotas_gpu_h", "borrowing"})
-    by = value.get("by", TeamSource.POOL)
-    if by not in tuple(TeamSource):
-        raise setting_error(f"{option}, by", f"{by!r} must be one of {', '.join(TeamSource)}")
     return FairShare(
-        by=TeamSource(by),
+        by=one_of(TeamSource)(f"{option}, by", value.get("by", TeamSource.POOL)),
         half_life_s=above_0(f"{option}, half_life_s", value.get("half_life_s", FairShare().half_life_s)),
         shares=_by_team(f"{option}, shares", value.get("shares", {})),
         quotas_gpu_h=_by_team(f"{option}, quotas_gpu_h", value.get("quotas_gpu_h", {})),
@@ -305,17 +267,17 @@ def _demand(option: str, value: object) -> tuple[DemandCurve, ...]:
 
 _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "nodes": _patterns,
-    "mode": _mode,
+    "mode": one_of(PoolMode),
     "policy": _text,
     "ordering": _text,
-    "spreading": _spreading,
+    "spreading": one_of(Spreading),
     "max_residents": whole,
     "memory_margin_mib": _margin,
     "utilisation_limit_pct": above_0,
     "exclusive_priority": _priority,
     "trial_limit_s": above_0,
     "estimate_error": _share,
-    "predictor": _predictor,
+    "predictor": one_of(PredictorName),
     "reject_after_s": _reject_after,
     "rules": _names,
     "ageing_s": above_0,
@@ -323,8 +285,8 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "fair_share": _fair_share,
     "aligned": _flag,
     "demand": _demand,
-    "strangers": _strangers,
+    "strangers": one_of(StrangerAction),
     "mean_stretch": _mean_stretch,
-    "power_limits": _power_limits,
-    "prices": _prices,
+    "power_limits": one_of(PowerLimits),
+    "prices": one_of(Prices),
 }
