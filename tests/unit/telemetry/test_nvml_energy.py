@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,25 +13,8 @@ from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.telemetry.nvml import INTERIM_S, NvmlTelemetry
 from tests.contract.metering_suite import KeptParts
 from tests.contract.parts import ManualClock
-from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
+from tests.nvml.machine import GIB, MIB, FakeMachine
 from tests.nvml.rig import Day, ListedProcesses, direct_meter, holder, uuid_of
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return fake_machine(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def processes() -> ListedProcesses:
-    return ListedProcesses()
-
-
-@pytest.fixture
-def meter(machine: FakeMachine, clock: ManualClock, processes: ListedProcesses) -> NvmlTelemetry:
-    meter = direct_meter(clock, processes)
-    meter.inventory()
-    return meter
 
 
 @pytest.fixture

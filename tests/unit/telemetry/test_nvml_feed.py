@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,17 +15,12 @@ from airflow_provider_eaco.telemetry import nvml_probe
 from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
 from airflow_provider_eaco.telemetry.nvml_feed import SamplingProcess, command
 from airflow_provider_eaco.telemetry.nvml_sample import MachineSample
-from tests.nvml.machine import FakeMachine, fake_machine
+from tests.nvml.machine import FakeMachine
 from tests.nvml.rig import ListedProcesses
 
 DEADLINE_S = 30.0
 # Longer than a process needs to start on a machine with other work.
 SILENCE_S = 2.0
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return fake_machine(tmp_path, monkeypatch)
 
 
 class Feed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -12,25 +11,8 @@ from airflow_provider_eaco.core.energy.accounting import DeviceLook
 from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
 from airflow_provider_eaco.telemetry.nvml import STALE_S, NvmlTelemetry
 from tests.contract.parts import ManualClock
-from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
+from tests.nvml.machine import GIB, MIB, FakeMachine
 from tests.nvml.rig import Day, ListedProcesses, Run, direct_meter, holder, uuid_of
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    return fake_machine(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def processes() -> ListedProcesses:
-    return ListedProcesses()
-
-
-@pytest.fixture
-def meter(machine: FakeMachine, clock: ManualClock, processes: ListedProcesses) -> NvmlTelemetry:
-    meter = direct_meter(clock, processes)
-    meter.inventory()
-    return meter
 
 
 def health_of(meter: NvmlTelemetry) -> list[GpuHealth]:
