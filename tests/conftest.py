@@ -17,7 +17,7 @@ for _name in [name for name in os.environ if name.startswith("AIRFLOW__")]:
     del os.environ[_name]
 os.environ["AIRFLOW_HOME"] = _HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
-# Small matrices on two workers and their children: threads of numpy's would mostly wait for each other.
+# Small matrices in many processes on two cores: threads of numpy's would mostly wait for each other.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 

@@ -31,14 +31,14 @@ OPTIONS: tuple[Option, ...] = (
         "The GPU pools, as a JSON object: pool name -> settings. A pool's name is also the name of the "
         "Airflow pool that routes tasks to it; tasks of every other Airflow pool go to the first one. "
         "Settings: mode (off: tasks run as before; observe: they run as before, what would have been decided "
-        "is recorded, and metering them comes with real telemetry; exclusive: GPUs are granted, never "
+        "is recorded, and they are not metered yet; exclusive: GPUs are granted, never "
         "shared; share: the policy decides), nodes (list of shell patterns over node names), policy, "
         "ordering, spreading (pack, spread), max_residents, memory_margin_mib, "
         "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, "
         "predictor (conservative, learned), reject_after_s, "
         "rules, ageing_s, reserve_after_s, fair_share, aligned, demand, strangers (alert, yield: what "
         "follows when somebody else uses a held GPU); for policies that use them mean_stretch, "
-        "power_limits (off, advise, apply) and prices (lp: needs scipy; greedy).",
+        "prices (lp: needs scipy; greedy) and power_limits (off, advise, apply; no policy limits power yet).",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(
