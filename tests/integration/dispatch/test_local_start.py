@@ -151,31 +151,44 @@ def test_c24_a_second_start_without_an_answer_is_a_launch_error(rig):
     assert claimant(order.job_id, order.token) is None
 
 
-def test_c24_a_keeper_of_a_hung_forkserver_starts_nothing_beside_the_second_try(rig, tmp_path):
+def no_answer_once_claimed(rig, dispatcher, order, monkeypatch):
+    """Start the order, give up on the forkserver once its keeper has claimed, and return the pid of that."""
+    claimed = []
+
+    def request(server, message):
+        server.channel.send(message, DEADLINE_S)
+        claimed.append(rig.until(lambda: claimant(order.job_id, order.token), "the keeper's claim"))
+        raise TimeoutError("not until its keeper had claimed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dispatcher, "_request", request)
+        assert rig.try_start(order, dispatcher) is None, "the keeper waits for its log"
+    return claimed[0]
+
+
+def test_c24_a_keeper_of_a_hung_forkserver_starts_nothing_beside_the_second_try(rig, tmp_path, monkeypatch):
     """What the hung forkserver had forked already ends without running the job, and the job runs once."""
-    patient = rig.dispatcher = LocalDispatcher(answer_timeout_s=1.0, keeper_timeout_s=DEADLINE_S)
+    patient = rig.dispatcher = LocalDispatcher(answer_timeout_s=DEADLINE_S, keeper_timeout_s=DEADLINE_S)
     assert patient.warm_up(DEADLINE_S)
     pipe = tmp_path / "log"
     os.mkfifo(pipe)  # a log that cannot be opened until somebody reads it
     order = rig.order("write", "once", token=0, EACO_LOG_FILE=str(pipe))
-    assert rig.try_start(order) is None, "its forkserver waits for the keeper, which waits for its log"
-    assert claimant(order.job_id, order.token) is not None
+    stuck = no_answer_once_claimed(rig, patient, order, monkeypatch)
+    assert claimant(order.job_id, order.token) == stuck
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    patient._answer_timeout_s = DEADLINE_S
     assert rig.ended(rig.start_order(order)).exit_code == 0
     assert os.read(reader, 65_536).count(b"once") == 1
     os.close(reader)
 
 
-def test_c24_a_keeper_that_outlives_its_forkserver_without_a_job_is_ended(rig, tmp_path):
+def test_c24_a_keeper_that_outlives_its_forkserver_without_a_job_is_ended(rig, tmp_path, monkeypatch):
     """A keeper that stays stuck after its forkserver was ended does not hold its lease for ever."""
     patient = rig.dispatcher = LocalDispatcher(answer_timeout_s=1.0, keeper_timeout_s=DEADLINE_S)
     assert patient.warm_up(DEADLINE_S)
     pipe = tmp_path / "log"
     os.mkfifo(pipe)
     order = rig.order("exit_with", "0", EACO_LOG_FILE=str(pipe))
-    assert rig.try_start(order) is None
-    stuck = claimant(order.job_id, order.token)
+    stuck = no_answer_once_claimed(rig, patient, order, monkeypatch)
 
     def is_free():
         with contextlib.suppress(NotReadyError):
