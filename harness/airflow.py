@@ -36,6 +36,7 @@ _POLL_S = 0.1
 API_SERVER = "api-server"
 DAG_PROCESSOR = "dag-processor"
 SCHEDULER = "scheduler"
+_PASSWORDS = "passwords.json"
 FINAL_RUN_STATES = frozenset({"success", "failed"})
 
 _Result = TypeVar("_Result")
@@ -52,6 +53,8 @@ class AirflowSettings:
     :param options: Airflow options by ``section.name``, ``eaco.pools`` for example; they win over the
         harness's own.
     :param environment: further variables of every component.
+    :param users: the role of each user by name, ``viewer`` for example; each one's password is its name, and
+        the harness logs in as the last. Without any, everybody is an administrator.
     """
 
     home: Path
@@ -60,6 +63,7 @@ class AirflowSettings:
     database_url: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
 
 
 class Airflow:
@@ -94,6 +98,7 @@ class Airflow:
         :raises HarnessError: if one of them is not there in time; then nothing is left running.
         """
         self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / _PASSWORDS).write_text(json.dumps({name: name for name in self.settings.users}))
         try:
             self.run_cli("db", "migrate", timeout_s=READY_TIMEOUT_S)
             self.start_component(API_SERVER, "api-server", "--host", "127.0.0.1", "--port", str(self._port))
@@ -281,7 +286,7 @@ class Airflow:
 
     def _await_ready(self) -> None:
         self.wait_for(lambda: self.api.answers("/api/v2/monitor/health"), "the API server", READY_TIMEOUT_S)
-        self.api.log_in()
+        self.api.log_in(*[*self.settings.users][-1:] * 2)
         # The first request to the execution API costs seconds; no task shall wait for it.
         self.wait_for(lambda: self.api.answers("/execution/health"), "the execution API", READY_TIMEOUT_S)
         self.wait_for(self._is_scheduling, "the scheduler's heartbeat", READY_TIMEOUT_S)
@@ -322,6 +327,9 @@ class Airflow:
             "api.secret_key": secrets.token_hex(32),
             "api_auth.jwt_secret": secrets.token_hex(64),
             "logging.base_log_folder": str(self.home / "logs"),
+            "core.simple_auth_manager_all_admins": str(not self.settings.users),
+            "core.simple_auth_manager_users": ",".join(map(":".join, self.settings.users.items())),
+            "core.simple_auth_manager_passwords_file": str(self.home / _PASSWORDS),
         }
 
 
@@ -329,7 +337,6 @@ class Airflow:
 _OPTIONS: Mapping[str, str] = {
     "core.load_examples": "False",
     "core.dags_are_paused_at_creation": "False",
-    "core.simple_auth_manager_all_admins": "True",
     "core.parallelism": "8",
     "api.workers": "1",
     "scheduler.enable_health_check": "False",

@@ -2,8 +2,8 @@
 
 It puts the checkout on the module path and applies ``[eaco] rules``. An installed provider needs no plugin;
 beside one, this file changes nothing. What Airflow takes only from installed providers stays away:
-``@task.eaco`` (use ``executor_config=gpu_request(...)``), the ``airflow eaco`` commands, and the tables, for
-which ``[database] external_db_managers`` has to name
+``@task.eaco`` (use ``executor_config=gpu_request(...)``), the ``airflow eaco`` commands, the page, and the
+tables, for which ``[database] external_db_managers`` has to name
 ``airflow_provider_eaco.provider.db_manager.EacoDBManager``.
 """
 
@@ -19,10 +19,10 @@ from airflow.settings import get_policy_plugin_manager
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
-class EacoPlugin(AirflowPlugin):
+class EacoCheckoutPlugin(AirflowPlugin):
     """Makes the checkout importable and registers its cluster policy, once."""
 
-    name = "eaco"
+    name = "eaco_checkout"
 
     @classmethod
     def on_load(cls, *args: Any, **kwargs: Any) -> None:

@@ -17,7 +17,7 @@ from airflow import plugins_manager
 {before}
 plugins, errors = plugins_manager._get_plugins()
 assert errors == {{}}, errors
-assert "eaco" in [plugin.name for plugin in plugins], plugins
+assert "eaco_checkout" in [plugin.name for plugin in plugins], plugins
 from airflow_provider_eaco.provider import rules
 hooks = get_policy_plugin_manager().hook.task_policy.get_hookimpls()
 assert [hook.plugin for hook in hooks] == [rules], hooks

@@ -30,6 +30,7 @@ class Facts:
     queue: tuple[QueueEntry, ...]
     readings: Mapping[str, GpuReading]
     energy_j: float | None
+    planner_expires_s: float | None = None
 
 
 def read_facts() -> Facts:
@@ -46,6 +47,7 @@ def read_facts() -> Facts:
         queue=overview.queue,
         readings=overview.readings,
         energy_j=overview.energy_j,
+        planner_expires_s=None if overview.planner is None else overview.planner.expires_s,
     )
 
 

@@ -1,0 +1,154 @@
+"""``/overview``: pools, nodes, GPUs and who is on them, all as of one instant."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
+from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.ports import JobRecord
+from airflow_provider_eaco.provider.api.access import CanSee, User, may_steer
+from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
+from airflow_provider_eaco.provider.api.versions import answer_if_changed
+from airflow_provider_eaco.provider.cli.facts import Facts, read_facts
+from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows, summary
+from airflow_provider_eaco.provider.cli.rows import node_state, power_w
+from airflow_provider_eaco.provider.energy_text import stretch_of
+
+router = APIRouter(tags=["cluster"], dependencies=[CanSee])
+
+
+class Resident(JobName):
+    """A job that holds GPUs. ``slowdown`` is that of its units under the present set, ``stretch`` so far."""
+
+    state: str = Field(description="exclusive, trial, confirmed, unconfirmed or yielding")
+    granted_s: float
+    units_done: int
+    units_total: int | None
+    slowdown: float | None
+    stretch: float | None
+
+
+class GpuShown(BaseModel):
+    """One GPU; ``null`` is unknown, which is neither 0 nor idle. ``residents`` are job ids."""
+
+    uuid: str
+    index: int
+    model: str
+    health: str
+    memory_total_mib: int | None
+    memory_used_mib: int | None
+    utilisation_pct: float | None
+    power_w: float | None
+    residents: list[str]
+
+
+class NodeShown(BaseModel):
+    """One node with its GPUs. ``power_w`` is unknown unless that of each GPU is known."""
+
+    name: str
+    state: str = Field(description="available, draining or unavailable")
+    last_report_s: float | None
+    host_memory_mib: int | None
+    time_scale: float = Field(description="device seconds in a second; above 1 only on simulated nodes")
+    power_w: float | None
+    gpus: list[GpuShown]
+
+
+class Overview(BaseModel):
+    """Everything about the cluster. Texts are those of ``airflow eaco status``."""
+
+    now_s: float = Field(description="the store's clock, seconds since the Unix epoch")
+    may_steer: bool = Field(description="whether you may drain nodes and correct profiles")
+    planner_expires_s: float | None = Field(description="in the past: nobody plans now")
+    summary: dict[str, str]
+    pools: list[dict[str, str]]
+    airflow_pools: list[dict[str, str]]
+    nodes: list[NodeShown]
+    residents: dict[str, Resident]
+
+
+@router.get("/overview", response_model=Overview)
+def overview(request: Request, user: User) -> Response:
+    """Return pools, nodes, GPUs and residents of one instant; 304 where nothing changed since ``ETag``."""
+    return answer_if_changed(request, overview_of(read_facts(), user))
+
+
+def overview_of(facts: Facts, user: User) -> Overview:
+    """Return the answer for this user."""
+    view = facts.view
+    records = {record.job.job_id: record for record in view.jobs}
+    held = [(lease, records.get(lease.job_id)) for lease in view.leases]
+    names = JobNames(user, [record for _, record in held if record is not None])
+    on_gpu: dict[str, list[str]] = defaultdict(list)
+    for lease in view.leases:
+        for uuid in lease.placement.gpu_uuids:
+            on_gpu[uuid].append(lease.job_id)
+    return Overview(
+        now_s=view.now_s,
+        may_steer=may_steer(user),
+        planner_expires_s=facts.planner_expires_s,
+        summary=asdict(summary(view, facts.readings, facts.energy_j)),
+        pools=[asdict(row) for row in pool_rows(view, facts.states)],
+        airflow_pools=[asdict(row) for row in airflow_pool_rows(view, facts.states)],
+        nodes=[
+            _node(node, facts.readings, on_gpu) for node in sorted(view.nodes, key=lambda node: node.name)
+        ],
+        residents={
+            lease.job_id: _resident(lease, record, names) for lease, record in held if record is not None
+        },
+    )
+
+
+def _node(node: Node, readings: Mapping[str, GpuReading], on_gpu: Mapping[str, Sequence[str]]) -> NodeShown:
+    return NodeShown(
+        name=node.name,
+        state=node_state(node),
+        last_report_s=node.last_report_s,
+        host_memory_mib=node.host_memory_mib,
+        time_scale=node.time_scale,
+        power_w=power_w(node.gpus, readings),
+        gpus=[
+            _gpu(gpu, readings.get(gpu.uuid), on_gpu.get(gpu.uuid, ()))
+            for gpu in sorted(node.gpus, key=lambda gpu: gpu.index)
+        ],
+    )
+
+
+def _gpu(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str]) -> GpuShown:
+    return GpuShown(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        model=gpu.model,
+        health=gpu.health.value,
+        memory_total_mib=gpu.memory_usable_mib,
+        memory_used_mib=None if reading is None else reading.memory_used_mib,
+        utilisation_pct=None if reading is None else reading.utilisation_pct,
+        power_w=None if reading is None else reading.power_w,
+        residents=list(residents),
+    )
+
+
+def _resident(lease: Lease, record: JobRecord, names: JobNames) -> Resident:
+    progress = record.job.progress
+    return Resident(
+        **names.name(record).model_dump(),
+        state=lease.state.value,
+        granted_s=lease.granted_s,
+        units_done=progress.units_done,
+        units_total=progress.units_total,
+        slowdown=slowdown_of(record),
+        stretch=stretch_of(progress),
+    )
+
+
+def slowdown_of(record: JobRecord) -> float | None:
+    """Return unit time under the present set / alone, ``None`` where one of them was not seen."""
+    alone_s = record.job.progress.solo_unit_s
+    shared_s = None if record.observation is None else record.observation.unit_s
+    return shared_s / alone_s if shared_s and alone_s else None
