@@ -35,8 +35,8 @@ class EacoPlugin(AirflowPlugin):
 
     name = "eaco"
 
-    @cached_property  # type: ignore[override] # Airflow only reads it
-    def fastapi_apps(self) -> list[dict[str, Any]]:
+    @cached_property
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow only reads it
         """The applications that could be built, each with the prefix that it is mounted under."""
         built = []
         for prefix, name, create in APPS:
@@ -46,8 +46,8 @@ class EacoPlugin(AirflowPlugin):
                 log.exception("the application under %s cannot be built and is left out", prefix)
         return built
 
-    @cached_property  # type: ignore[override] # Airflow only reads it
-    def external_views(self) -> list[dict[str, Any]]:
+    @cached_property
+    def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow only reads it
         """The page in the navigation, and a tab of every task instance and DAG run."""
         root = f"{_base_path()}{PAGE_PREFIX}"
         of_run = "dag_id={DAG_ID}&run_id={RUN_ID}"
