@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from airflow_provider_eaco.core.model.decision import Verdict, hold
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict, hold
 from airflow_provider_eaco.core.model.instruction import Confirm, Instruction, Plan, Yield
+from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
 from airflow_provider_eaco.core.policy.base import (
@@ -19,7 +20,7 @@ from airflow_provider_eaco.core.policy.base import (
 )
 from airflow_provider_eaco.core.policy.line import Line
 from airflow_provider_eaco.core.policy.queue import Queue, line_up
-from airflow_provider_eaco.core.policy.rules import Rule
+from airflow_provider_eaco.core.policy.rules import Judge, Rule
 
 
 def run_cycle(
@@ -36,7 +37,8 @@ def run_cycle(
     if as_steering(policy) is not None:
         # Who was asked to move has its run interrupted until it is placed again.
         queue = replace(queue, jobs=tuple(sorted(queue.jobs, key=lambda job: not job.progress.units_done)))
-    line = Line(policy, ordering, queue, present)
+    line = Line(policy, ordering, queue, _without_refused(present, queue))
+    judges = _judges(rules, line)
     for job in queue.jobs:
         kind = job.kind
         if job.job_id in queue.refused:
@@ -45,6 +47,8 @@ def run_cycle(
         # 3. Ask the policy, once for each kind of job and what is barred from it: later launches and promises
         #    only take places away from the kinds that were held before.
         decision = line.ask(job, kind)
+        if judges and decision.verdict is Verdict.ADMIT:
+            decision = _judged(judges, job, decision, line)
         if decision.verdict is Verdict.ADMIT:
             # 4. Place it; the next in line sees the cluster with this job on it.
             line.launch(job, decision)
@@ -60,16 +64,45 @@ def run_cycle(
         instructions=(*reviews, *line.launches, *steering.instructions),
         decisions=line.decisions(),
         order=tuple(job.job_id for job in queue.jobs),
-        look_again_s=steering.look_again_s,
+        look_again_s=_look_again_s(rules, steering, present),
     )
+
+
+def _judges(rules: Sequence[Rule], line: Line) -> list[Judge]:
+    asked = (rule.judge(line.snapshot, line.keeping) for rule in rules)
+    return [judge for judge in asked if judge is not None]
+
+
+def _judged(judges: Sequence[Judge], job: Job, decision: AdmissionDecision, line: Line) -> AdmissionDecision:
+    """Return the admission, or the hold of the first judge that lets the job not start."""
+    for judge in judges:
+        decision = judge.judged(job, decision, line.snapshot)
+        if decision.verdict is not Verdict.ADMIT:
+            line.remember(job, decision)
+            break
+    return decision
+
+
+def _without_refused(present: ClusterSnapshot, queue: Queue) -> ClusterSnapshot:
+    """Return what the policy sees: who may not start now is nobody to leave a place to."""
+    if not queue.refused:
+        return present
+    return replace(present, waiting=tuple(job for job in present.waiting if job.job_id not in queue.refused))
+
+
+def _look_again_s(rules: Sequence[Rule], steering: Steering, snapshot: ClusterSnapshot) -> float | None:
+    looks = [steering.look_again_s]
+    if snapshot.waiting:
+        looks += [rule.look_again_s(snapshot) for rule in rules]
+    return min((at_s for at_s in looks if at_s is not None), default=None)
 
 
 def _steering(policy: AdmissionPolicy, line: Line, queue: Queue) -> Steering:
     steering = as_steering(policy)
     if steering is None:
         return Steering()
-    launched = {launch.job.job_id for launch in line.launches}
-    waiting = tuple(job for job in queue.jobs if job.job_id not in launched)
+    gone = {launch.job.job_id for launch in line.launches} | queue.refused.keys()
+    waiting = tuple(job for job in queue.jobs if job.job_id not in gone)
     return steering.steer(replace(line.snapshot, waiting=waiting, kept_nodes={}))
 
 

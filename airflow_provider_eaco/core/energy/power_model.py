@@ -15,6 +15,10 @@ V100_IDLE_W = V100_NODE_IDLE_W / V100_NODE_GPUS
 
 # Idle power of one board in W, without its host and without a CUDA context.
 BOARD_IDLE_W = {"V100": 30.0, "A100-40": 50.0, "A100-80": 54.0, "H100": 72.0, "T4": 10.0}
+# The power limit of the common server board: no job draws more for long.
+BOARD_LIMIT_W = {"V100": 300.0, "A100-40": 400.0, "A100-80": 400.0, "H100": 700.0, "T4": 70.0}
+# What the host adds for each GPU: the idle server of the paper less its idle boards. Assumed for all models.
+HOST_W_PER_GPU = V100_IDLE_W - BOARD_IDLE_W[V100]
 
 
 def v100_power_w(utilisation_pct: float, gpu_count: int) -> float:

@@ -113,8 +113,16 @@ class Reason(Enum):
     )
     OVER_ENERGY_BUDGET = (
         "over_energy_budget",
-        "the pool's energy budget is spent: {used} of {budget}",
-        "wait for the next period or raise the budget",
+        "energy budget of pool {pool}: {case}",
+        "wait until a running task or the day (UTC) ends, or raise the budget",
+    )
+    WAITING_FOR_ENERGY = (
+        "waiting_for_energy",
+        (
+            "the {series} is {now}, above {limit} ({factor} times its mean of the next {hours} h); "
+            "it is better at {better}; the task waits at most {most} h in all, and less for its deadline"
+        ),
+        "wait, or clear shiftable in its request and run it again",
     )
     WAITING_FOR_GPU = (
         "waiting_for_gpu",
@@ -219,7 +227,8 @@ class AdmissionDecision:
 
     ``findings`` are sorted by severity and kept whole; ``placement`` is set exactly when admitted;
     ``co_residents`` are the job ids that already run there (empty: the job runs alone); ``choice`` says in
-    one sentence why this placement was taken before others, empty unless admitted.
+    one sentence why this placement was taken before others, empty unless admitted. ``notes`` are what is to
+    be known of an admission all the same, such as a budget that warns.
     """
 
     verdict: Verdict
@@ -228,6 +237,7 @@ class AdmissionDecision:
     co_residents: tuple[str, ...] = ()
     prediction: SetPrediction | None = None
     choice: str = ""
+    notes: tuple[Finding, ...] = ()
 
     @property
     def reason(self) -> Reason | None:

@@ -24,6 +24,7 @@ class GpuRequest:
     ``gpus`` are on one node. ``gpu_memory_mib`` is the peak per GPU, ``None`` when the author named none.
     ``gpu_models`` lists acceptable models in order of preference, empty for any. ``max_stretch`` bounds run
     time / exclusive run time; ``None`` means no bound. ``deadline_s`` is wall time after first queueing.
+    ``shiftable``: it may wait for cheaper or cleaner energy.
     """
 
     gpus: int
@@ -34,6 +35,7 @@ class GpuRequest:
     max_stretch: float | None = 1.10
     deadline_s: float | None = None
     share: Share = Share.AUTO
+    shiftable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

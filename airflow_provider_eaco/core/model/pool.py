@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from airflow_provider_eaco.core.model.energy_budget import EnergyBudget, Shift
+
 
 class PoolMode(StrEnum):
     """How far the provider acts for a pool.
@@ -127,6 +129,9 @@ class PoolSettings:
     Levers of policies that know them: ``mean_stretch`` bounds the work-weighted mean of run time / exclusive
     run time of the pool's jobs, ``power_limits`` says whether GPUs may be held below their board's limit,
     ``prices`` where energy prices come from.
+
+    Under any policy ``energy_budget`` bounds what the pool draws and uses in a day, and ``shift`` says how
+    long jobs that allow it wait for a better hour (``None``: there is no series to go by).
     """
 
     name: str = "eaco"
@@ -153,3 +158,5 @@ class PoolSettings:
     mean_stretch: float = 1.03
     power_limits: PowerLimits = PowerLimits.OFF
     prices: Prices = Prices.LP
+    energy_budget: EnergyBudget | None = None
+    shift: Shift | None = None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from airflow_provider_eaco.core.model.energy_budget import EnergyUsed
+from airflow_provider_eaco.core.model.energy_series import EnergySeries
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.node_power import NodePowerState
@@ -38,6 +40,10 @@ class PoolState:
     What policies that steer have to know: ``node_power`` has the states of the nodes that can sleep, by name
     (a node that is missing there is on), ``power_limits_w`` the limits that are in force (a placement that
     is missing there runs at its boards' own).
+
+    What energy budgets have to know: ``energy_used`` in the present day (``None``: nobody counts), and
+    ``asleep_w``, the draw of a node that sleeps (``None``: not known, it counts as an idle one). ``series``
+    are prices and carbon intensities, where somebody told them.
     """
 
     settings: PoolSettings = field(default_factory=PoolSettings)
@@ -46,6 +52,9 @@ class PoolState:
     newest_started_queued_s: float | None = None
     node_power: Mapping[str, NodePowerState] = field(default_factory=dict)
     power_limits_w: Mapping[Placement, float] = field(default_factory=dict)
+    energy_used: EnergyUsed | None = None
+    asleep_w: float | None = None
+    series: tuple[EnergySeries, ...] = ()
 
     def with_used(self, name: str, pool_slots: int) -> PoolState:
         """Return the state in which ``pool_slots`` more are used of that Airflow pool, if there is one."""

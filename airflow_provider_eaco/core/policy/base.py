@@ -73,7 +73,8 @@ class SteeringPolicy(Protocol):
     def steer(self, snapshot: ClusterSnapshot) -> Steering:
         """Return what to do at the end of a cycle, after ``snapshot`` was brought about.
 
-        The cycle's launches are in it, and ``waiting`` has the jobs that still wait, as they stand in line.
+        The cycle's launches are in it, and ``waiting`` has the jobs that still wait, as they stand in line,
+        without those whom a rule refuses to start now.
         Like the other methods a function of its argument.
         """
 

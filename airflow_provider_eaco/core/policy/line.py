@@ -31,6 +31,7 @@ _WAITS_FOR_NO_GPU = frozenset(
         Reason.NO_WORKER,
         Reason.OVER_QUOTA,
         Reason.OVER_ENERGY_BUDGET,
+        Reason.WAITING_FOR_ENERGY,
     }
 )
 # So many starts are looked for in one cycle; who is promised one beyond them has the nodes kept instead.
@@ -51,7 +52,7 @@ class Line:
         self.launches: list[Launch] = []
         self._policy = policy
         self._queue = queue
-        self._keeping = getattr(ordering, "keeping", Keeping.HEAD_OF_LINE)
+        self.keeping = getattr(ordering, "keeping", Keeping.HEAD_OF_LINE)
         self._begun = snapshot
         self._demand = demand_reservations(snapshot)
         self._promised = 0
@@ -87,6 +88,11 @@ class Line:
             if answer.verdict is not Verdict.ADMIT:
                 self._answers[key] = answer
         return answer
+
+    def remember(self, job: Job, decision: AdmissionDecision) -> None:
+        """Let a rule's hold of an admission stand for the rest of its kind."""
+        barred = self._promises.barred_for(job) if self._demand or self._promised else _NOBODY
+        self._answers[job.kind, barred] = decision
 
     def launch(self, job: Job, decision: AdmissionDecision) -> None:
         """Place the job as the policy decided."""
@@ -128,12 +134,12 @@ class Line:
         )
 
     def _keep_for(self, job: Job) -> None:
-        easy = self._keeping is Keeping.FIRST_RESERVED
+        easy = self.keeping is Keeping.FIRST_RESERVED
         if job.job_id in self._queue.promised or (easy and not self._promised):
             self._promised += 1
             if self._promised <= _MOST_PROMISES and self._promises.promise(job, self.snapshot):
                 return
-        elif easy or self._planned or self._keeping is Keeping.NOTHING:
+        elif easy or self._planned or self.keeping is Keeping.NOTHING:
             return
         self._keep_places(Needs.of(job.request))
 

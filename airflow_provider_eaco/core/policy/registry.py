@@ -25,6 +25,7 @@ from airflow_provider_eaco.core.policy.orderings.by_key import (
 )
 from airflow_provider_eaco.core.policy.orderings.horizon import HorizonOrdering
 from airflow_provider_eaco.core.policy.rules import AgeingRule, ReserveRule, Rule
+from airflow_provider_eaco.core.policy.rules_energy import EnergyBudgetRule, ShiftRule
 from airflow_provider_eaco.core.policy.rules_fair_share import FairShareRule
 
 P = ParamSpec("P")
@@ -81,7 +82,7 @@ def make_ordering(name: str) -> Ordering:
 
 
 def make_rules(settings: PoolSettings) -> tuple[Rule, ...]:
-    """Return the pool's rules.
+    """Return the pool's rules: those that it names, and those of its energy budget and of its series.
 
     :raises InvalidSettingError: if there is no rule of that name.
     """
@@ -90,7 +91,12 @@ def make_rules(settings: PoolSettings) -> tuple[Rule, ...]:
         allowed = ", ".join(sorted(RULES))
         problem = f"{', '.join(unknown)} is not known; allowed are {allowed}"
         raise InvalidSettingError(f"[eaco] pools, {settings.name}, rules", problem)
-    return tuple(RULES[name](settings) for name in settings.rules)
+    rules = [RULES[name](settings) for name in settings.rules]
+    if settings.energy_budget is not None:
+        rules.append(EnergyBudgetRule(settings, settings.energy_budget))
+    if settings.shift is not None:
+        rules.append(ShiftRule(settings, settings.shift))
+    return tuple(rules)
 
 
 def _from_package(

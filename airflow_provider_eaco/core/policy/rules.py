@@ -1,20 +1,33 @@
 """Rules: what holds under any ordering and any policy (ADR 0009).
 
 A rule may *refuse* jobs before the policy is asked, *age* them (change the priority that orderings see),
-*promise* them reservations, or *re-rank* what the ordering ranked.
+*promise* them reservations, *re-rank* what the ordering ranked, or *judge* the placements that the policy
+chose.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from airflow_provider_eaco.core.model.decision import Finding
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
+from airflow_provider_eaco.core.policy.agenda import Keeping
 
 Rank = Callable[[Sequence[Job]], Sequence[Job]]
+
+
+class Judge(Protocol):
+    """Judges the admissions of one cycle in their order."""
+
+    def judged(self, job: Job, decision: AdmissionDecision, snapshot: ClusterSnapshot) -> AdmissionDecision:
+        """Return the admission as it stands, with notes, or a hold in its place.
+
+        :param snapshot: the cluster in which the job would be placed.
+        """
 
 
 class Rule:
@@ -43,6 +56,17 @@ class Rule:
     def rerank(self, jobs: Sequence[Job], _snapshot: ClusterSnapshot, _rank: Rank) -> Sequence[Job] | None:
         """Return the queue if the rule decides it, asking ``rank`` for parts of it; ``None``: it does not."""
         del jobs
+        return None
+
+    def judge(self, _snapshot: ClusterSnapshot, _keeping: Keeping) -> Judge | None:
+        """Return who judges the admissions of the cycle that begins with this snapshot, if anybody does.
+
+        :param keeping: what the ordering keeps from later jobs.
+        """
+        return None
+
+    def look_again_s(self, _snapshot: ClusterSnapshot) -> float | None:
+        """Return when who waits has to be looked at again though nothing happens until then."""
         return None
 
 
