@@ -13,6 +13,7 @@ from typing import Protocol
 from airflow_provider_eaco.core.energy.accounting import EnergyMethod as EnergyMethod  # noqa: PLC0414 - of the port
 from airflow_provider_eaco.core.energy.accounting import EnergyPart as EnergyPart  # noqa: PLC0414
 from airflow_provider_eaco.core.energy.configuration import ConfigurationProgram, ConfigurationSolution
+from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
@@ -272,6 +273,47 @@ class EnergyLog(Protocol):
 
         One part without a measured energy, or a partial one, marks the sum as partial for good.
         """
+
+    def bring_to(self, part: EnergyPart) -> None:
+        """Let what is stored for its job, token and GPU be this part in all; it never becomes less.
+
+        For meters whose account of a run outlives them: telling the same account again changes nothing.
+        """
+
+    def note_run(self, note: RunNote) -> None:
+        """Keep the largest peak and all rules that were ever noted of the run."""
+
+    def add_machine(self, counters: MachineEnergy) -> bool:
+        """Add what the counters have grown by since this origin was last stored; return whether it counts.
+
+        Of two meters over one machine in the same time only one counts: counters of another origin that
+        began before the last stored instant are refused, and change nothing.
+        """
+
+    def job_energy(self, job_id: str) -> JobEnergy | None:
+        """Return the energy record of one task try, ``None`` if it never had one."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsedEnergy:
+    """What a job used on a node between two instants, spread evenly over them; ``partial``: at least that.
+
+    ``energy_j`` is ``None`` where nothing was measured.
+    """
+
+    job_id: str
+    node: str
+    begin_s: float
+    end_s: float
+    energy_j: float | None
+    partial: bool = False
+
+
+class EnergyUse(Protocol):
+    """What jobs have used, as far as it is recorded."""
+
+    def used_since(self, since_s: float) -> Sequence[UsedEnergy]:
+        """Return all parts that end after ``since_s``; those of one job do not overlap on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)

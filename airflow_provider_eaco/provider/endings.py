@@ -11,7 +11,7 @@ from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView, RunMeter
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
 from airflow_provider_eaco.engine.progress import Report
-from airflow_provider_eaco.provider.energy_text import energy_text
+from airflow_provider_eaco.provider.energy_book import EnergyBook
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.intake import take_in
@@ -31,12 +31,14 @@ _NEXT_BEST = (JobPhase.FAILED, JobPhase.REMOVED)
 class EndingBook:
     """Ends leases of groups that are gone, once each, also when the ledger is out of reach for a while."""
 
-    def __init__(self, host: ExecutorHost, services: Services, groups: GroupTable) -> None:
+    def __init__(
+        self, host: ExecutorHost, services: Services, groups: GroupTable, energy: EnergyBook
+    ) -> None:
         self._host = host
         self._services = services
         self._groups = groups
+        self._energy = energy
         self._unreleased: list[tuple[RunningGroup, JobPhase]] = []
-        self._energy_due: list[RunningGroup] = []
 
     def close(
         self, ended: Sequence[EndedGroup], facts: Mapping[str, TaskFacts], reports: Sequence[Report]
@@ -70,24 +72,7 @@ class EndingBook:
             group, phase = self._unreleased[0]
             self._release(group, phase)
             self._unreleased.pop(0)
-            self._energy_due.append(group)
-
-    def close_energy(self) -> None:
-        """Store the energy of jobs that have left, once the meters know that they have; now and then also
-        what those have used so far that are metered live.
-        """
-        energy_log = self._services.energy
-        due, self._energy_due = self._energy_due, []
-        for group in due:
-            for meter in self._services.meters:
-                if meter.energy is not None and meter.energy.write_energy(
-                    group.job_id, group.token, energy_log
-                ):
-                    break
-        own = {(group.job_id, group.token) for group in self._groups}
-        for meter in self._services.meters:
-            if meter.live is not None:
-                meter.live.write_interim(own, energy_log)
+            self._energy.note_released(group)
 
     def _release(self, group: RunningGroup, phase: JobPhase) -> None:
         for wanted in (phase, *_NEXT_BEST):
@@ -117,6 +102,7 @@ class EndingBook:
                 self._teach(view, lease, record, phase)
         except Exception:
             log.exception("A finished run teaches nothing: job_id=%s", group.job_id)
+        self._energy.note_end(group, record, lease, view)
         try:
             self._note(view, lease, record, phase)
         except EacoError as error:
@@ -138,12 +124,6 @@ class EndingBook:
             f"{phase.value} after {done} of {of} units; it has left {gpus} on {lease.placement.node}",
             view.now_s,
         )
-        for meter in self._services.meters:
-            energy = None if meter.live is None else meter.live.run_energy(lease.job_id, lease.token)
-            if energy is not None:
-                factor = self._services.settings.co2e_g_per_kwh
-                text = energy_text(energy, record.job.progress, factor)
-                self._services.decisions.record_event(record.job.job_id, "energy", text, view.now_s)
 
     def _meter_of(self, lease: Lease) -> RunMeter | None:
         for meter in self._services.meters:

@@ -6,8 +6,9 @@ here they are joined with since when, the place in the queue, and what would cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Verdict
@@ -68,7 +69,7 @@ class Explanation:
 
     ``reason`` is the most severe one while the job waits or after it was rejected, else ``None``; ``also``
     are the others, most severe first. ``pool`` is the Airflow pool of the task. ``energy`` says how it was
-    found, and ``unknown`` where it was not.
+    found, and ``unknown`` where it was not; ``energy_record`` is the same for programs.
     """
 
     job_id: str
@@ -84,6 +85,7 @@ class Explanation:
     also: tuple[ShownReason, ...] = ()
     story: tuple[Event, ...] = ()
     energy: str = UNKNOWN
+    energy_record: Mapping[str, Any] | None = None
 
 
 def state_of(record: JobRecord) -> str:
@@ -108,6 +110,7 @@ def explain(
     *,
     story: Sequence[Event] = (),
     energy: str = UNKNOWN,
+    energy_record: Mapping[str, Any] | None = None,
 ) -> Explanation:
     """Return what every surface says about this job at ``now_s``.
 
@@ -132,6 +135,7 @@ def explain(
         also=told[1:],
         story=tuple(sorted(story, key=lambda event: event.at_s)),
         energy=energy,
+        energy_record=energy_record,
     )
 
 

@@ -29,6 +29,7 @@ from airflow_provider_eaco.engine.progress import (
 from airflow_provider_eaco.provider import task_instances
 from airflow_provider_eaco.provider.audit import ReasonLog, text_of
 from airflow_provider_eaco.provider.endings import EndingBook
+from airflow_provider_eaco.provider.energy_book import EnergyBook
 from airflow_provider_eaco.provider.groups import GroupTable
 from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
@@ -73,7 +74,8 @@ class GpuLane:
         self.holding = HoldingArea()
         self.groups = GroupTable(services.dispatcher, services.settings.kill_grace_s, monotonic)
         self.reasons = ReasonLog(host)
-        self.endings = EndingBook(host, services, self.groups)
+        self.energy = EnergyBook(services, self.groups, monotonic)
+        self.endings = EndingBook(host, services, self.groups, self.energy)
         self._launcher = Launcher(host, services, self.holding, self.groups)
         self.also_shown: SlotlessTasks | None = None
         self._revoked: set[str] = set()
@@ -235,7 +237,12 @@ class GpuLane:
             own = [each for each in occupants if self._nodes.get(each.placement.node) is meter]
             meter.telemetry.occupy(own)
         self._occupants, self._occupied_at_s = occupants, now_s
-        self.endings.close_energy()
+        self.energy.close()
+
+    def tell_energy(self) -> None:
+        """Let running tasks know what they have used so far."""
+        if len(self.groups):
+            self.energy.tell(self._present())
 
     def instruct(self) -> None:
         """Write what the residents have to know, where it changed."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_eaco.provider.progress_record import INSTRUCTION_KEY, PROGRESS_KEY
+from airflow_provider_eaco.provider.progress_record import ENERGY_KEY, INSTRUCTION_KEY, PROGRESS_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -28,9 +28,18 @@ def read_progress(session: Session, keys: Iterable[Any]) -> dict[Any, Mapping[st
 
 def write_instruction(session: Session, key: Any, instruction: Mapping[str, Any]) -> None:
     """Store the instruction where the task will read it at its next unit boundary."""
+    _write(session, key, INSTRUCTION_KEY, instruction)
+
+
+def write_energy_note(session: Session, key: Any, token: int, record: Mapping[str, Any]) -> None:
+    """Store what the holder of this lease has used so far, where the task will read it."""
+    _write(session, key, ENERGY_KEY, {"token": token, "record": record})
+
+
+def _write(session: Session, key: Any, name: str, value: Mapping[str, Any]) -> None:
     from airflow.state import get_state_backend
 
-    get_state_backend().set(_scope(key), INSTRUCTION_KEY, json.dumps(instruction), session=session)
+    get_state_backend().set(_scope(key), name, json.dumps(value), session=session)
 
 
 def _scope(key: Any) -> Any:

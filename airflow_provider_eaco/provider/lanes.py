@@ -153,6 +153,7 @@ class Lanes:
             yield "launch", self.gpu.launch
             yield "occupancy", self.gpu.occupy
             yield "instructions", self.gpu.instruct
+            yield "energy", self.gpu.tell_energy
         if self._keep_alive.due():
             yield "keep-alive", self._refresh
         if self._housekeeper is not None and self._housekeeping_due.due():
@@ -170,6 +171,7 @@ class Lanes:
             adoption = adoption_of(ti, records, leases, self.dispatcher)
             if adoption.group is not None:
                 log.info("Adopted a running task: %s reference=%s", ti.key, adoption.group.reference)
+                adoption.group.log_path = self._log_path_of(ti)
                 in_gpu_lane = adoption.group.token != NO_LEASE and self.gpu is not None
                 (self.gpu.groups if in_gpu_lane and self.gpu else self.plain.groups).add(adoption.group)
                 self._executor.running.add(ti.key)
@@ -210,6 +212,13 @@ class Lanes:
         with own_session() as session:
             queued = task_instances.queued_anew(session, keys, self._executor.job_id)
             self.adopt([ti for ti in queued if str(ti.id) not in known])
+
+    def _log_path_of(self, ti: Any) -> str | None:
+        try:
+            return make_workload(ti, self._executor).log_path
+        except Exception:
+            log.debug("The log of an adopted task is not known: %s", ti.key, exc_info=True)
+            return None
 
     def _tell_misconfigured(self) -> None:
         problem = (

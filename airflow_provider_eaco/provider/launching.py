@@ -79,7 +79,8 @@ class Launcher:
             self._forget(task)
             self._host.fail_queued(task.workload, f"the task's process could not be started: {error}")
             return False
-        group = RunningGroup(task.key, task.job_id, reference, lease.token, recorded=False)
+        log_path = task.workload.log_path
+        group = RunningGroup(task.key, task.job_id, reference, lease.token, recorded=False, log_path=log_path)
         self._groups.add(group)
         self._forget(task)
         self._host.note_running(task.key, reference)

@@ -117,12 +117,12 @@ OPTIONS: tuple[Option, ...] = (
         '{"kind": "redfish", "url": "https://bmc.example.org/redfish/v1/Chassis/1/Power"}',
     ),
     Option(
-        "co2e_g_per_kwh",
+        "carbon_g_per_kwh",
         "string",
         "",
         "Grams of CO2 equivalent that a kilowatt-hour of this site's electricity stands for: a number above"
-        " 0. The energy record of a task on real GPUs then names them. Empty: no such figure is shown; none"
-        " is ever looked up or guessed.",
+        " 0. Energy records and `airflow eaco report` then name them. Empty: no such figure is shown; none is"
+        " ever looked up or guessed.",
         "350",
     ),
     Option(

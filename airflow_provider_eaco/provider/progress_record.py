@@ -1,7 +1,8 @@
-"""The two values that a task and the executor exchange through Airflow's task state store (decision 3).
+"""The values that a task and the executor exchange through Airflow's task state store (decision 3).
 
-A task writes :class:`ProgressRecord` at unit boundaries and reads :class:`Instruction`. Reading is lenient:
-whatever cannot be understood counts as absent, since a training must not die of a broken value.
+A task writes :class:`ProgressRecord` at unit boundaries and reads :class:`Instruction` and what it has used
+so far. Reading is lenient: whatever cannot be understood counts as absent, since a training must not die of a
+broken value.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 PROGRESS_KEY = "eaco/progress"
 INSTRUCTION_KEY = "eaco/instruction"
+ENERGY_KEY = "eaco/energy"
 VERSION = 1
 MAX_RECENT = 32
 
@@ -40,6 +42,14 @@ class Instruction:
             return cls()
         version = value.get("set_version")
         return cls(version if isinstance(version, int) else None, value.get("yield") is True)
+
+
+def read_energy(value: object, token: int | None) -> dict[str, Any] | None:
+    """Return the energy record that ``value`` tells the holder of lease ``token``, ``None`` if it is none."""
+    if not isinstance(value, Mapping) or token is None or value.get("token") != token:
+        return None
+    record = value.get("record")
+    return dict(record) if isinstance(record, Mapping) else None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,9 @@ from airflow_provider_eaco.core.lifecycle import JobPhase
 @dataclass(slots=True)
 class RunningGroup:
     """One started workload. ``token`` is its lease's, 0 without one; ``recorded`` whether the ledger knows
-    its process. ``over_since_s``: since when Airflow no longer wants it, on the monotonic clock.
+    its process. ``over_since_s``: since when Airflow no longer wants it, on the monotonic clock. ``log_path``
+    is its task's log as the workload names it, ``None`` where that is not known. ``begun``: whether it is
+    known to live; ``announced``: whether Airflow was told.
     """
 
     key: Any
@@ -25,6 +27,9 @@ class RunningGroup:
     is_task: bool = True
     over_since_s: float | None = None
     is_ending: bool = False
+    log_path: str | None = None
+    begun: bool = True
+    announced: bool = True
 
 
 class Event(Enum):

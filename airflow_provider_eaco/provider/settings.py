@@ -68,7 +68,7 @@ class EacoSettings:
     simulated_truth: tuple[Mapping[str, Any], ...] = ()
     telemetry: GpuSource = GpuSource.AUTO
     node_power: NodePowerSettings | None = None
-    co2e_g_per_kwh: float | None = None
+    carbon_g_per_kwh: float | None = None
     are_nodes_listed: bool = False
     host: str = "host"
     has_driver: bool = False
@@ -133,15 +133,15 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         simulated_truth=read_objects("simulated_truth", read("simulated_truth")),
         telemetry=source,
         node_power=node_power(read("node_power")),
-        co2e_g_per_kwh=_co2e(read("co2e_g_per_kwh")),
+        carbon_g_per_kwh=_carbon(read("carbon_g_per_kwh")),
         are_nodes_listed=nodes_text.strip().lower() not in {"auto", "none"},
         host=name,
         has_driver=has_driver,
     )
 
 
-def _co2e(text: str) -> float | None:
-    return above_0("co2e_g_per_kwh", text) if text.strip() else None
+def _carbon(text: str) -> float | None:
+    return above_0("carbon_g_per_kwh", text) if text.strip() else None
 
 
 def _stretch(text: str) -> float | None:

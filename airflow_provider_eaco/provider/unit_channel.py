@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_eaco.provider.progress_record import (
+    ENERGY_KEY,
     INSTRUCTION_KEY,
     PROGRESS_KEY,
     Instruction,
     ProgressRecord,
     UnitReport,
+    read_energy,
 )
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,10 @@ T = TypeVar("T")
 TOKEN_VARIABLE = "EACO_LEASE_TOKEN"  # noqa: S105 - the name of a variable that holds a lease number
 STORE = "task state store"
 DEVICE = "device's meter"
+XCOM = "XCom of its energy"
+# Under this key a task's XCom has what it has used so far; pushed at most this often, and at the end.
+ENERGY_XCOM = "eaco_energy"
+ENERGY_INTERVAL_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +113,8 @@ class TaskState(Protocol):
 class TaskChannel:
     """The process that holds the task context: keeps the progress record and hears the executor.
 
-    ``first_try_number`` is the number of the first try since the task was last cleared. A store or device
-    that fails is logged once; the training goes on without it.
+    ``first_try_number`` is the number of the first try since the task was last cleared, ``push`` writes an
+    XCom. A store or device that fails is logged once; the training goes on without it.
     """
 
     def __init__(
@@ -119,6 +125,8 @@ class TaskChannel:
         *,
         first_try_number: int,
         identity: str,
+        push: Callable[[str, Any], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = identity
         self.record = record
@@ -129,6 +137,9 @@ class TaskChannel:
         self._instruction = Instruction()
         self._unsaved = True
         self._warned: set[str] = set()
+        self._push = push
+        self._clock = clock
+        self._pushed_at_s = clock()
 
     @classmethod
     def of_current_task(cls, unit: str, units_total: int | None) -> TaskChannel | None:
@@ -158,6 +169,7 @@ class TaskChannel:
             record,
             first_try_number=first_try_number,
             identity=f"{ti.id}:{ti.try_number}",
+            push=getattr(ti, "xcom_push", None),
         )
 
     def start(self) -> StartState:
@@ -183,6 +195,7 @@ class TaskChannel:
         self.record.complete(report, checkpoint)
         self._unsaved = True
         saved = self._save()
+        self._push_energy(ENERGY_INTERVAL_S)
         ended = self.record.units_total is not None and self.record.units_done >= self.record.units_total
         # Without a checkpoint of this very unit in the store, leaving would lose work.
         self.yielded = self._instruction.yield_asked and checkpoint is not None and saved and not ended
@@ -207,11 +220,23 @@ class TaskChannel:
             self.record.ended, self._unsaved = True, True
         if self._unsaved:
             self._save()
+        self._push_energy(0.0)
         return self.record.units_done
 
     def _read_instruction(self) -> Instruction:
         stored = self._guarded(STORE, lambda: self._store.get(INSTRUCTION_KEY))
         return Instruction.read(stored, self.record.token)
+
+    def _push_energy(self, interval_s: float) -> None:
+        """Push what the executor last said that this task has used, unless it was pushed a moment ago."""
+        push = self._push
+        if push is None or self.record.token is None or self._clock() - self._pushed_at_s < interval_s:
+            return
+        self._pushed_at_s = self._clock()
+        stored = self._guarded(STORE, lambda: self._store.get(ENERGY_KEY))
+        record = read_energy(stored, self.record.token)
+        if record is not None:
+            self._guarded(XCOM, lambda: push(ENERGY_XCOM, {**record, "final": False}))
 
     def _save(self) -> bool:
         def write() -> bool:

@@ -1,12 +1,13 @@
-"""Energy as rows: joules of each lease on each GPU, added up part by part.
+"""Energy as rows: joules of each lease on each GPU by month, added up part by part.
 
-Who gets which part of a shared GPU's joules is decided before they come here.
+Who gets which part of a shared GPU's joules is decided before they come here. What whole machines used lies
+in :mod:`.machine_energy`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import case, func, literal, or_, select
@@ -14,9 +15,14 @@ from sqlalchemy.dialects.postgresql import Insert
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
+from airflow_provider_eaco.core.energy.accounting import SplitRule
+from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote, month_of
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
+from airflow_provider_eaco.store import machine_energy
+from airflow_provider_eaco.store.energy_tables import energy_run as run_table
 from airflow_provider_eaco.store.schema import energy as energy_table
 from airflow_provider_eaco.store.schema import job as job_table
+from airflow_provider_eaco.store.schema import lease as lease_table
 from airflow_provider_eaco.store.session import Database, upsert
 
 # A sum is as certain as its least certain part; a part of unknown energy says so by ``partial`` instead.
@@ -28,22 +34,8 @@ _LEAST_CERTAIN_FIRST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnergy:
-    """The energy of one job over all its leases.
-
-    ``energy_j`` is ``None`` when nothing was ever measured; ``partial`` when a part is missing, so that the
-    sum is a lower bound. ``methods`` are those by which it was found. ``per_gpu_j`` is the same by GPU UUID.
-    """
-
-    energy_j: float | None
-    partial: bool
-    methods: frozenset[EnergyMethod]
-    per_gpu_j: Mapping[str, float | None]
-
-
 class SqlEnergyLog:
-    """The energy of each task try on each of its GPUs, in the database."""
+    """The energy of each task try on each of its GPUs, and of whole machines, in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -55,10 +47,60 @@ class SqlEnergyLog:
 
         :raises ValueError: for a number of joules or seconds that is negative or not finite.
         """
-        _check("energy_j", 0.0 if part.energy_j is None else part.energy_j)
-        _check("seconds", part.seconds)
+        _check_part(part)
         with self._database.writing() as connection:
             _add(connection, part, self._database.now_s(connection))
+
+    def bring_to(self, part: EnergyPart) -> None:
+        """Let what is stored for its job, token and GPU be this part in all; it never becomes less.
+
+        :raises ValueError: for a number of joules or seconds that is negative or not finite.
+        """
+        _check_part(part)
+        of_part = (energy_table.c.token == part.token) & (energy_table.c.gpu_uuid == part.gpu_uuid)
+        sums = select(func.sum(energy_table.c.energy_j), func.sum(energy_table.c.seconds)).where(of_part)
+        with self._database.writing() as connection:
+            stored_j, stored_s = connection.execute(sums).one()
+            more_j = None if part.energy_j is None else max(0.0, part.energy_j - (stored_j or 0.0))
+            more = replace(part, energy_j=more_j, seconds=max(0.0, part.seconds - (stored_s or 0.0)))
+            if stored_s is None or more.energy_j or more.seconds:
+                _add(connection, more, self._database.now_s(connection))
+
+    def note_run(self, note: RunNote) -> None:
+        """Keep the largest peak and all rules that were ever noted of the run.
+
+        :raises ValueError: for a peak that is negative or not finite.
+        """
+        _check("peak_w", note.peak_w or 0.0)
+        of_run = select(run_table).where(run_table.c.token == note.token)
+        with self._database.writing() as connection:
+            stored = connection.execute(of_run).first()
+            peaks = [note.peak_w, None if stored is None else stored.peak_w]
+            rules = {rule.value for rule in note.rules} | set(() if stored is None else stored.rules)
+            values = {
+                "peak_w": max((peak for peak in peaks if peak is not None), default=None),
+                "rules": sorted(rules),
+                "updated_at": self._database.now_s(connection),
+            }
+            statement = upsert(connection, run_table).values(
+                token=note.token, job_id=note.job_id, dag_id=_dag_id_of(note.job_id), **values
+            )
+            connection.execute(statement.on_conflict_do_update(index_elements=["token"], set_=values))
+
+    def add_machine(self, counters: MachineEnergy) -> bool:
+        """Add what the counters have grown by since this origin was last stored; return whether it counts."""
+        with self._database.writing() as connection:
+            return machine_energy.add(connection, counters, self._database.now_s(connection))
+
+    def job_energy(self, job_id: str) -> JobEnergy | None:
+        """Return the energy record of one task try, ``None`` if it never had one."""
+        with self._database.reading() as connection:
+            return record_of(connection, job_id)
+
+
+def _check_part(part: EnergyPart) -> None:
+    _check("energy_j", 0.0 if part.energy_j is None else part.energy_j)
+    _check("seconds", part.seconds)
 
 
 def _check(name: str, value: float) -> None:
@@ -66,15 +108,20 @@ def _check(name: str, value: float) -> None:
         raise ValueError(f"{name}: {value!r} must be a finite number from 0 up")
 
 
+def _dag_id_of(job_id: str) -> Any:
+    return select(job_table.c.dag_id).where(job_table.c.job_id == job_id).scalar_subquery()
+
+
 def _add(connection: Connection, part: EnergyPart, now_s: float) -> None:
-    dag_id = select(job_table.c.dag_id).where(job_table.c.job_id == part.job_id).scalar_subquery()
     statement = upsert(connection, energy_table).values(
         token=part.token,
         gpu_uuid=part.gpu_uuid,
+        month=month_of(now_s),
         job_id=part.job_id,
-        dag_id=dag_id,
+        dag_id=_dag_id_of(part.job_id),
         energy_j=part.energy_j,
         seconds=part.seconds,
+        known_s=0.0 if part.energy_j is None else part.seconds,
         method=part.method.value,
         partial=part.partial or part.energy_j is None,
         updated_at=now_s,
@@ -83,10 +130,11 @@ def _add(connection: Connection, part: EnergyPart, now_s: float) -> None:
     total = func.coalesce(stored.energy_j, 0.0) + new.energy_j
     connection.execute(
         statement.on_conflict_do_update(
-            index_elements=["token", "gpu_uuid"],
+            index_elements=["token", "gpu_uuid", "month"],
             set_={
                 "energy_j": case((new.energy_j.is_(None), stored.energy_j), else_=total),
                 "seconds": stored.seconds + new.seconds,
+                "known_s": stored.known_s + new.known_s,
                 "method": _least_certain(statement),
                 "partial": or_(stored.partial, new.partial),
                 "updated_at": new.updated_at,
@@ -104,23 +152,92 @@ def _least_certain(statement: Insert) -> ColumnElement[Any]:
     return case(*ranked, else_=stored)
 
 
+@dataclass(slots=True)
+class _Rows:
+    """The rows of one job."""
+
+    energy: list[Any] = field(default_factory=list)
+    runs: list[Any] = field(default_factory=list)
+
+
 def energy_of(connection: Connection, *conditions: Any) -> dict[str, JobEnergy]:
-    """Return the energy by job id, of the rows that meet the conditions."""
-    rows: dict[str, list[Any]] = {}
+    """Return the energy by job id, of the rows that meet the conditions, without who was beside it."""
+    found: dict[str, _Rows] = {}
     for row in connection.execute(select(energy_table).where(*conditions)):
-        rows.setdefault(row.job_id, []).append(row)
-    return {job_id: _sum(of_job) for job_id, of_job in rows.items()}
+        found.setdefault(row.job_id, _Rows()).energy.append(row)
+    tokens = select(energy_table.c.token).where(*conditions)
+    for row in connection.execute(select(run_table).where(run_table.c.token.in_(tokens))):
+        if row.job_id in found:
+            found[row.job_id].runs.append(row)
+    return {job_id: _record(rows) for job_id, rows in found.items()}
 
 
-def _sum(rows: list[Any]) -> JobEnergy:
+def record_of(connection: Connection, job_id: str) -> JobEnergy | None:
+    """Return the whole energy record of one job, ``None`` if it never had one."""
+    energy = energy_of(connection, energy_table.c.job_id == job_id).get(job_id)
+    if energy is None:
+        return None
+    return replace(energy, co_residents=_co_residents(connection, job_id))
+
+
+def _co_residents(connection: Connection, job_id: str) -> tuple[str, ...]:
+    """Return the labels of the jobs that held the same GPUs at the same time as the job."""
+    own, other = lease_table.alias("own"), lease_table.alias("other")
+    query = (
+        select(other.c.job_id, job_table.c.dag_id, job_table.c.task_id, job_table.c.map_index)
+        .distinct()
+        .select_from(own)
+        .join(other, (other.c.gpu_uuids == own.c.gpu_uuids) & (other.c.job_id != own.c.job_id))
+        .outerjoin(job_table, job_table.c.job_id == other.c.job_id)
+        .where(
+            own.c.job_id == job_id,
+            or_(own.c.released_at.is_(None), other.c.granted_at < own.c.released_at),
+            or_(other.c.released_at.is_(None), other.c.released_at > own.c.granted_at),
+        )
+    )
+    return tuple(sorted(_label(row) for row in connection.execute(query)))
+
+
+def _label(row: Any) -> str:
+    """Return the name that people know the job by; that of a row that was cleaned away is its id."""
+    if row.dag_id is None:
+        return f"job {row.job_id}"
+    return f"{row.dag_id}.{row.task_id}" + ("" if row.map_index < 0 else f"[{row.map_index}]")
+
+
+def _record(rows: _Rows) -> JobEnergy:
     per_gpu: dict[str, float | None] = {}
-    for row in rows:
+    for row in rows.energy:
         per_gpu[row.gpu_uuid] = _added(per_gpu.get(row.gpu_uuid), row.energy_j)
-    total: float | None = None
-    for energy_j in per_gpu.values():
-        total = _added(total, energy_j)
-    partial = any(row.partial for row in rows)
-    return JobEnergy(total, partial, frozenset(EnergyMethod(row.method) for row in rows), per_gpu)
+    known_j = [energy_j for energy_j in per_gpu.values() if energy_j is not None]
+    peaks = [row.peak_w for row in rows.runs if row.peak_w is not None]
+    return JobEnergy(
+        energy_j=math.fsum(known_j) if known_j else None,
+        partial=any(row.partial for row in rows.energy),
+        methods=frozenset(EnergyMethod(row.method) for row in rows.energy),
+        per_gpu_j=per_gpu,
+        seconds=_on_all_gpus(rows.energy, "seconds"),
+        mean_w=_mean_w(rows.energy),
+        peak_w=max(peaks, default=None),
+        rules=frozenset(SplitRule(rule) for row in rows.runs for rule in row.rules),
+    )
+
+
+def _on_all_gpus(rows: list[Any], name: str) -> float:
+    """Return the time of all leases: the GPUs of one lease are held together."""
+    by_lease: dict[int, dict[str, float]] = {}
+    for row in rows:
+        of_gpu = by_lease.setdefault(row.token, {})
+        of_gpu[row.gpu_uuid] = of_gpu.get(row.gpu_uuid, 0.0) + getattr(row, name)
+    return math.fsum(max(of_gpu.values()) for of_gpu in by_lease.values())
+
+
+def _mean_w(rows: list[Any]) -> float | None:
+    """Return the mean draw of all GPUs together, over the time in which it was measured."""
+    known_s = _on_all_gpus(rows, "known_s")
+    if known_s <= 0:
+        return None
+    return math.fsum(row.energy_j for row in rows if row.energy_j is not None) / known_s
 
 
 def _added(known: float | None, more: float | None) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
+from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.placement import Lease
@@ -20,7 +21,7 @@ from airflow_provider_eaco.store.decisions import (
     events_of,
     kind_id,
 )
-from airflow_provider_eaco.store.energy import JobEnergy, energy_of
+from airflow_provider_eaco.store.energy import energy_of, record_of
 from airflow_provider_eaco.store.inventory import readings_of
 from airflow_provider_eaco.store.leases import leases_of
 from airflow_provider_eaco.store.ledger import view_of
@@ -66,7 +67,8 @@ class Overview:
     """One page of everything, all as of one instant, so that its numbers agree with each other.
 
     ``queue`` has every waiting job once: pool by pool in planned order, then those that nobody has planned.
-    ``energy_j`` is the sum over all jobs that are still stored, ``None`` where nothing was measured.
+    ``energy_j`` is the sum over all jobs that are still stored, ``None`` where nothing was measured;
+    ``energy_of`` has what each job that holds GPUs has used so far, by job id.
     """
 
     view: LedgerView
@@ -74,6 +76,7 @@ class Overview:
     readings: Mapping[str, GpuReading]
     planner: PlannerState | None
     energy_j: float | None
+    energy_of: Mapping[str, JobEnergy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,14 @@ class ReadModel:
         with self._database.reading() as connection:
             view = view_of(connection, self._database)
             total_j = connection.scalar(select(func.sum(energy_table.c.energy_j)))
+            holders = [lease.job_id for lease in view.leases]
             return Overview(
                 view,
                 tuple(_queue(connection, view.jobs)),
                 readings_of(connection),
                 _planner(connection),
                 total_j,
+                energy_of(connection, energy_table.c.job_id.in_(holders)),
             )
 
     def queue(self) -> list[QueueEntry]:
@@ -148,7 +153,7 @@ class ReadModel:
                 tuple(_decisions_about(connection, record)),
                 tuple(events_of(connection, event_table.c.job_id == job_id)),
                 tuple(leases_of(connection, lease_table.c.job_id == job_id)),
-                energy_of(connection, energy_table.c.job_id == job_id).get(job_id),
+                record_of(connection, job_id),
             )
 
 

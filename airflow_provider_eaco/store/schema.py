@@ -15,20 +15,14 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
-    MetaData,
     Table,
     Text,
 )
 
 from airflow_provider_eaco.store.columns import BigSerial, GpuUuids, Instant, JsonText
+from airflow_provider_eaco.store.energy_tables import energy_run
+from airflow_provider_eaco.store.metadata import metadata as metadata  # noqa: PLC0414 - with all its tables
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
 VERSION_TABLE = "alembic_version_eaco"
 
 node = Table(
@@ -258,11 +252,15 @@ energy = Table(
     metadata,
     Column("token", BigInteger, primary_key=True, autoincrement=False),
     Column("gpu_uuid", Text, primary_key=True),
+    # When it was stored, in UTC: 2026-12.
+    Column("month", Text, primary_key=True),
     Column("job_id", Text, nullable=False, index=True),
     Column("dag_id", Text),
     # NULL: nothing was ever measured, which is not zero joules.
     Column("energy_j", Double),
     Column("seconds", Double, nullable=False),
+    # Those of them in which the energy was measured.
+    Column("known_s", Double, nullable=False),
     Column("method", Text, nullable=False),
     # True once a part is missing: the sum is then a lower bound.
     Column("partial", Boolean, nullable=False),
@@ -302,4 +300,5 @@ HISTORY = (
     History(decision, "ended_at", "dag_id"),
     History(event, "happened_at", "dag_id"),
     History(energy, "updated_at", "dag_id"),
+    History(energy_run, "updated_at", "dag_id"),
 )

@@ -41,6 +41,7 @@ ResolveTruth = Callable[[tuple[str, ...], str, int], SetTruth]
 class DeviceModel:
     """All simulated nodes that share one clock. ``generation`` is the wall instant at which it was made.
 
+    ``gpu_idle_j`` is the part of ``gpu_energy_j`` that was used with nobody there.
     Instants called ``wall_s`` are wall time; ``now_s`` and everything in segments is simulated time, which
     began at 0 with the generation.
     """
@@ -52,6 +53,7 @@ class DeviceModel:
     wall_s: float
     now_s: float = 0.0
     gpu_energy_j: dict[str, float] = field(default_factory=dict)
+    gpu_idle_j: dict[str, float] = field(default_factory=dict)
     residents: dict[ResidentKey, Resident] = field(default_factory=dict)
     departed: dict[ResidentKey, Resident] = field(default_factory=dict)
     sets: list[ResidentSet] = field(default_factory=list)
@@ -122,6 +124,7 @@ class DeviceModel:
             for uuid in node.gpu_uuids:
                 if uuid not in busy:
                     self.gpu_energy_j[uuid] += node.idle_w * step_s
+                    self.gpu_idle_j[uuid] = self.gpu_idle_j.get(uuid, 0.0) + node.idle_w * step_s
         for resident in self.residents.values():
             resident.move_on(step_s)
 

@@ -23,6 +23,7 @@ from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Nod
 from airflow_provider_eaco.core.ports import EnergyLog, EnergyPart, Occupant, RunMeter
 from airflow_provider_eaco.telemetry.device_health import HealthBook, Verdict
 from airflow_provider_eaco.telemetry.gpu_models import model_of_board
+from airflow_provider_eaco.telemetry.machine_counters import MachineCounters
 from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, ProcessTable, attribute
 from airflow_provider_eaco.telemetry.nvml_books import Place, RunBooks, Sight, SoloUtilisation
 from airflow_provider_eaco.telemetry.nvml_feed import SampleSource
@@ -104,6 +105,7 @@ class NvmlTelemetry:
         self._books = RunBooks(solo_utilisation)
         self._node_power = node_power
         self._node_energy = NodeEnergy()
+        self._machine = MachineCounters(node)
         self._notes = NoteBook(node)
         self._present = _Present()
         self._closing: set[RunKey] = set()
@@ -182,6 +184,7 @@ class NvmlTelemetry:
         if self._node_power is not None:
             self._node_energy.look(self._node_power.look(), math.fsum(each.energy_j for each in totals))
         self._notes.note_energy(sample.monotonic_s, totals, self._node_energy)
+        self._machine.look(sample.at_s, self._books.accounts.devices, self._node_energy)
         verdicts = self._judge(sample, devices)
         health = {uuid: verdicts[known.place.device] for uuid, known in self._known.items()}
         self._present = _Present(sample, health, self._readings(sample, uses))
@@ -273,11 +276,14 @@ class NvmlTelemetry:
             if known:
                 self._closing.add(key)
             parts = self._books.take_parts(lambda each: each == key)
+            notes = self._books.notes({key})
         self._store(parts, energy_log)
+        for note in notes:
+            energy_log.note_run(note)
         return known
 
     def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog) -> None:
-        """Add what the caller's runs have used so far, now and then.
+        """Add what the caller's runs and the whole machine have used so far, now and then.
 
         What the runs of other schedulers on this machine have used is theirs to store, and dropped here.
         """
@@ -290,7 +296,13 @@ class NvmlTelemetry:
             self._closing.clear()
             parts = self._books.take_parts(lambda key: key in mine)
             self._books.take_parts(lambda key: key not in mine)
+            notes, counters = self._books.notes(mine), self._machine.present()
         self._store(parts, energy_log)
+        for note in notes:
+            energy_log.note_run(note)
+        if counters is not None and not energy_log.add_machine(counters):
+            with self._lock:
+                self._machine.begin_anew()
 
     def run_energy(self, job_id: str, token: int) -> RunEnergy | None:
         """Return the energy record of the job under this token up to now, ``None`` if it never was here."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from airflow_provider_eaco.core.energy.accounting import (
     RunEnergy,
     RunKey,
 )
+from airflow_provider_eaco.core.energy.records import RunNote
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.ports import Occupant, RunMeter
 from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, used_beside_reserve_mib
@@ -183,6 +184,15 @@ class RunBooks:
     def energy(self, key: RunKey) -> RunEnergy | None:
         """Return the energy record of the run up to now, ``None`` if it never was here, or long ago."""
         return self.accounts.runs.get(key)
+
+    def notes(self, keys: Collection[RunKey]) -> list[RunNote]:
+        """Return what is to be kept of these runs beside their joules."""
+        runs = [(key, self.accounts.runs.get(key)) for key in keys]
+        return [
+            RunNote(job_id, token, run.peak_w, frozenset(run.rules))
+            for (job_id, token), run in runs
+            if run is not None
+        ]
 
     def take_parts(self, wanted: Callable[[RunKey], bool]) -> list[EnergyPart]:
         """Return the energy that was not taken yet, of the runs that are wanted."""

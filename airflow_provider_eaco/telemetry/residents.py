@@ -32,7 +32,8 @@ class Resident:
     ``unit`` is the number the client gave to the unit it began (0: none yet). ``work_left_s`` and
     ``unit_work_s`` are solo seconds. ``hold_until_s`` is the wall instant after which it holds the clock no
     more. ``power_w`` is its part of the draw of its GPUs. ``alone_s`` is the part of its stay in which nobody
-    else was on them, with the energy of that time and its integral of utilisation, in seconds.
+    else was on them, with the energy of that time and its integral of utilisation, in seconds. ``peak_w`` is
+    the largest draw so far.
     """
 
     job_id: str
@@ -62,6 +63,7 @@ class Resident:
     alone_s: float = 0.0
     alone_energy_j: float = 0.0
     alone_busy_s: float = 0.0
+    peak_w: float = 0.0
 
     @property
     def key(self) -> ResidentKey:
@@ -80,6 +82,7 @@ class Resident:
         energy_j = self.power_w * step_s
         self.run_s += step_s
         self.energy_j += energy_j
+        self.peak_w = max(self.peak_w, self.power_w if step_s else 0.0)
         self.segment_energy_j += energy_j
         if self.working:
             work_s = min(self.work_left_s, step_s * self.rate)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid5
 
+from airflow_provider_eaco.core.energy.accounting import DeviceTotals, RunEnergy, RunKey, SplitRule
+from airflow_provider_eaco.core.energy.records import MachineEnergy, RunNote
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
 from airflow_provider_eaco.core.model.profile import PowerScope
@@ -39,6 +41,8 @@ __all__ = [
 ]
 
 HOLD_LIMIT_S = 30.0
+# How often what running tasks have used so far is stored, in wall-clock time.
+INTERIM_S = 10.0
 
 # Fixed for ever: UUIDs of simulated GPUs must be the same after every restart.
 _NAMESPACE = UUID("8d1f4c1e-4f5e-5a53-9a4b-0c6e2f0f6d57")
@@ -123,6 +127,7 @@ class SimulatedCluster:
         self._hold_limit_s = hold_limit_s
         self._clock = clock
         self._state = state
+        self._interim_at_s = float("-inf")
 
     def inventory(self) -> Sequence[Node]:
         """Return the configured nodes, reported now."""
@@ -177,17 +182,43 @@ class SimulatedCluster:
         return sum(part.energy_j for part in parts) if parts else None
 
     def write_energy(self, job_id: str, token: int, energy_log: EnergyLog) -> bool:
-        """Add the job's whole account to ``energy_log``, evenly over its GPUs; return whether there is one.
-
-        To be called once, when the job has left.
-        """
-        account = self.account(job_id, token)
-        if account is None:
+        """Bring ``energy_log`` to the job's account, evenly over its GPUs; return whether there is one."""
+        found = self._find(job_id, token)
+        if found is None:
             return False
-        part_j = account.energy_j / len(account.gpu_uuids)
-        for uuid in account.gpu_uuids:
-            energy_log.add(EnergyPart(job_id, token, uuid, part_j, account.run_s, EnergyMethod.MODEL))
+        one = found[0]
+        part_j = one.energy_j / len(one.gpu_uuids)
+        for uuid in one.gpu_uuids:
+            energy_log.bring_to(EnergyPart(job_id, token, uuid, part_j, one.run_s, EnergyMethod.MODEL))
+        run = _run_energy(one)
+        energy_log.note_run(RunNote(job_id, token, run.peak_w, frozenset(run.rules)))
         return True
+
+    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog) -> None:
+        """Bring ``energy_log`` to what these runs and the nodes have used so far, now and then."""
+        now_s = self._clock()
+        if 0 <= now_s - self._interim_at_s < INTERIM_S:
+            return
+        self._interim_at_s = now_s
+        for job_id, token in own:
+            self.write_energy(job_id, token, energy_log)
+        model = self._file.load()
+        if model is None:
+            return
+        model.advance(now_s)
+        for node in model.nodes:
+            energy_log.add_machine(_machine_energy(model, node))
+
+    def run_energy(self, job_id: str, token: int) -> RunEnergy | None:
+        """Return the energy record of the job under this token up to now, in simulated time.
+
+        Who was beside it is not told: the ledger knows.
+        """
+        found = self._find(job_id, token)
+        return None if found is None else _run_energy(found[0])
+
+    def close(self) -> None:
+        """Nothing was opened."""
 
     def history(self) -> History | None:
         """Return all that happened since the state began; ``None`` without a state."""
@@ -274,3 +305,24 @@ def _run_meter(one: Resident) -> RunMeter:
         power_w=one.alone_energy_j / one.alone_s,
         scope=PowerScope.NODE,
     )
+
+
+def _run_energy(one: Resident) -> RunEnergy:
+    was_shared = one.alone_s < one.run_s
+    return RunEnergy(
+        energy_j=one.energy_j,
+        seconds=one.run_s,
+        known_s=one.run_s,
+        peak_w=one.peak_w if one.run_s else None,
+        methods={EnergyMethod.MODEL},
+        rules={SplitRule.PROFILE} if was_shared else {SplitRule.ALONE},
+    )
+
+
+def _machine_energy(model: DeviceModel, node: SimulatedNode) -> MachineEnergy:
+    devices = {}
+    for uuid in node.gpu_uuids:
+        energy_j, idle_j = model.gpu_energy_j[uuid], model.gpu_idle_j.get(uuid, 0.0)
+        devices[uuid] = DeviceTotals(energy_j, energy_j - idle_j, idle_j)
+    origin = f"{node.name}:simulated:{model.generation!r}"
+    return MachineEnergy(node.name, origin, model.generation, model.wall_s, devices)

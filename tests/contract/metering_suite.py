@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_provider_eaco.core.energy.accounting import EnergyPart
+from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote
 from airflow_provider_eaco.core.ports import Occupant
 from tests.contract.parts import ManualClock
 from tests.contract.telemetry_suite import occupants_of
@@ -23,12 +25,33 @@ class KeptParts:
 
     def __init__(self) -> None:
         self.parts: list[EnergyPart] = []
+        self.notes: dict[str, RunNote] = {}
+        self.machines: dict[str, MachineEnergy] = {}
         self.fails = False
 
     def add(self, part: EnergyPart) -> None:
         if self.fails:
             raise RuntimeError("away")
         self.parts.append(part)
+
+    def bring_to(self, part: EnergyPart) -> None:
+        stored_j = math.fsum(
+            each.energy_j or 0.0
+            for each in self.parts
+            if (each.token, each.gpu_uuid) == (part.token, part.gpu_uuid)
+        )
+        if part.energy_j is None or part.energy_j > stored_j:
+            self.add(replace(part, energy_j=None if part.energy_j is None else part.energy_j - stored_j))
+
+    def note_run(self, note: RunNote) -> None:
+        self.notes[note.job_id] = note
+
+    def add_machine(self, counters: MachineEnergy) -> bool:
+        self.machines[counters.node] = counters
+        return True
+
+    def job_energy(self, job_id: str) -> JobEnergy | None:
+        return None
 
     def joules(self, job_id: str) -> float:
         """Return what was stored for the job."""

@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_provider_eaco.core.energy.records import JobEnergy
+from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.ports import LedgerView
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
-from airflow_provider_eaco.provider.energy_text import METHOD_TEXTS
+from airflow_provider_eaco.provider.energy_record import EnergyRecord, record_of_job, stretch_of
+from airflow_provider_eaco.provider.energy_text import energy_text
 from airflow_provider_eaco.provider.explain import Event, Explanation, Place, StandingDecision, explain
-from airflow_provider_eaco.provider.shown import UNKNOWN, shown_energy
+from airflow_provider_eaco.provider.settings import load_settings
+from airflow_provider_eaco.provider.shown import UNKNOWN
 from airflow_provider_eaco.provider.wiring import open_store, present_pools
 
 if TYPE_CHECKING:
-    from airflow_provider_eaco.store.energy import JobEnergy
     from airflow_provider_eaco.store.read_model import JobStory, QueueEntry
 
 
@@ -30,6 +33,7 @@ class Facts:
     queue: tuple[QueueEntry, ...]
     readings: Mapping[str, GpuReading]
     energy_j: float | None
+    energy_of: Mapping[str, JobEnergy]
     planner_expires_s: float | None = None
 
 
@@ -47,6 +51,7 @@ def read_facts() -> Facts:
         queue=overview.queue,
         readings=overview.readings,
         energy_j=overview.energy_j,
+        energy_of=overview.energy_of,
         planner_expires_s=None if overview.planner is None else overview.planner.expires_s,
     )
 
@@ -63,20 +68,27 @@ def explain_story(story: JobStory, now_s: float) -> Explanation:
     standing = _standing(entry) if entry is not None else None
     if standing is None and entry is None and last is not None:
         standing = StandingDecision(last.decision, last.decided_s)
+    record = energy_record(story)
     return explain(
         story.record,
         standing,
         None if entry is None else _place(entry),
         now_s,
         story=[Event(event.at_s, event.event, event.text) for event in story.events],
-        energy=UNKNOWN if story.energy is None else _energy(story.energy),
+        energy=UNKNOWN if record is None else energy_text(record),
+        energy_record=None if record is None else record.as_json(),
     )
 
 
-def _energy(energy: JobEnergy) -> str:
-    text = shown_energy(energy.energy_j, partial=energy.partial)
-    known = [text for method, text in METHOD_TEXTS.items() if method in energy.methods]
-    return f"{text} ({', '.join(known)})" if known and energy.energy_j is not None else text
+def energy_record(story: JobStory) -> EnergyRecord | None:
+    """Return the energy record of a job as it is stored now, ``None`` if it never had one."""
+    if story.energy is None:
+        return None
+    try:
+        factor = load_settings().carbon_g_per_kwh
+    except EacoError:  # what is stored can be shown all the same
+        factor = None
+    return record_of_job(story.energy, stretch_of(story.record.job.progress), factor)
 
 
 def _standing(entry: QueueEntry) -> StandingDecision | None:

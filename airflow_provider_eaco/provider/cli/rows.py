@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
+from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Progress, Share
 from airflow_provider_eaco.core.model.placement import Lease
@@ -20,6 +21,7 @@ from airflow_provider_eaco.provider.shown import (
     UNKNOWN,
     shown_count,
     shown_duration,
+    shown_energy,
     shown_instant,
     shown_number,
     shown_percent,
@@ -85,6 +87,8 @@ class LeaseRow:
     state: str
     with_tasks: str
     units: str
+    energy: str
+    mean_power: str
     since: str
     token: str
     job: str
@@ -206,6 +210,7 @@ def explanation_document(explanation: Explanation) -> dict[str, object]:
             for event in explanation.story
         ],
         "energy": explanation.energy,
+        "energy_record": explanation.energy_record,
     }
 
 
@@ -227,14 +232,33 @@ def shown_request(request: GpuRequest) -> str:
     return ", ".join(parts)
 
 
-def lease_rows(view: LedgerView, run_of: Mapping[str, str]) -> list[LeaseRow]:
-    """Return who holds which GPUs, in the order of node, GPUs and token."""
+def lease_rows(
+    view: LedgerView, run_of: Mapping[str, str], energy_of: Mapping[str, JobEnergy] | None = None
+) -> list[LeaseRow]:
+    """Return who holds which GPUs, in the order of node, GPUs and token.
+
+    :param energy_of: what the job of each has used so far.
+    """
+    energies = energy_of or {}
     record_of = {record.job.job_id: record for record in view.jobs}
     index_of = {gpu.uuid: gpu.index for node in view.nodes for gpu in node.gpus}
     leases = sorted(
         view.leases, key=lambda lease: (lease.placement.node, lease.placement.gpu_uuids, lease.token)
     )
-    return [_lease_row(lease, leases, record_of, index_of, run_of) for lease in leases]
+    rows = [_lease_row(lease, leases, record_of, index_of, run_of) for lease in leases]
+    return [
+        replace(row, **_shown_energy_of(energies.get(lease.job_id)))
+        for row, lease in zip(rows, leases, strict=True)
+    ]
+
+
+def _shown_energy_of(energy: JobEnergy | None) -> dict[str, str]:
+    if energy is None:
+        return {"energy": UNKNOWN, "mean_power": UNKNOWN}
+    return {
+        "energy": shown_energy(energy.energy_j, partial=energy.partial),
+        "mean_power": shown_number(energy.mean_w, 0, "W"),
+    }
 
 
 def _lease_row(
@@ -256,6 +280,8 @@ def _lease_row(
         state=str(lease.state.value),
         with_tasks=", ".join(_task(job_id, record_of) for job_id in others) or "nobody",
         units=UNKNOWN if record is None else shown_units(record.job.progress),
+        energy=UNKNOWN,
+        mean_power=UNKNOWN,
         since=shown_instant(lease.granted_s),
         token=str(lease.token),
         job=lease.job_id,

@@ -103,7 +103,7 @@ def leases(args: Namespace) -> None:
 
     facts = read_facts()
     run_of = runs_of(lease.job_id for lease in facts.view.leases)
-    print_rows(map(columns, lease_rows(facts.view, run_of)), args.output, empty=NO_LEASES)
+    print_rows(map(columns, lease_rows(facts.view, run_of, facts.energy_of)), args.output, empty=NO_LEASES)
 
 
 @reading

@@ -13,6 +13,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from airflow_provider_eaco.core.energy.accounting import DeviceTotals
+from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
@@ -21,6 +23,7 @@ from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.energy_tables import energy_device, energy_node
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.schema import VERSION_TABLE
@@ -89,7 +92,7 @@ def rows(engine: Engine) -> dict[str, list[str]]:
             )
             for table, column, _ in schema.HISTORY
         }
-        for table in (schema.node, schema.gpu, schema.profile_solo):
+        for table in (schema.node, schema.gpu, schema.profile_solo, energy_device, energy_node):
             count = connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
             found[table.name] = ["kept"] * count
         return found
@@ -106,10 +109,19 @@ def live_through(database: Database, clock: ManualClock, name: str, *, gpu: int,
     lease = grant(ledger, name, place(gpu))
     ledger.set_running(lease.token, "process")
     log.record_event(name, "launched", "", clock.now_s())
-    SqlEnergyLog(database).add(EnergyPart(name, lease.token, f"GPU-n1-{gpu}", 1.0, 1.0, EnergyMethod.COUNTER))
+    measure(SqlEnergyLog(database), name, lease.token, f"GPU-n1-{gpu}", clock.now_s())
     if ends:
         log.record(Plan(name, clock.now_s()))
         ledger.release(lease.token, JobPhase.FINISHED)
+
+
+def measure(energy: SqlEnergyLog, job_id: str, token: int, uuid: str, at_s: float) -> None:
+    """Store a joule of the job, its peak, and counters of its machine and of the machine's own meter."""
+    energy.add(EnergyPart(job_id, token, uuid, 1.0, 1.0, EnergyMethod.COUNTER))
+    energy.note_run(RunNote(job_id, token, 1.0))
+    devices = {uuid: DeviceTotals(1.0, 1.0)}
+    counted = MachineEnergy("n1", f"meter-of-{job_id}", at_s, at_s, devices, NodeTotals(2.0, 1.0, 1.0))
+    assert energy.add_machine(counted)
 
 
 def fill(engine: Engine) -> None:
@@ -138,9 +150,13 @@ def test_migrate_clean_remove_and_reset(airflow: Airflow, engine: Engine) -> Non
         "eaco_decision": ["live", "recent"],
         "eaco_event": ["recent"],
         "eaco_energy": ["recent"],
+        "eaco_energy_run": ["recent"],
+        "eaco_node_run": [],
         "eaco_node": ["kept"],
         "eaco_gpu": ["kept", "kept"],
         "eaco_profile_solo": ["kept"],
+        "eaco_energy_device": ["kept", "kept", "kept"],
+        "eaco_energy_node": ["kept", "kept"],
     }
     # A cleaned ledger still knows who runs, and never gives a token twice.
     ledger = SqlLedger(database_on(engine))
@@ -171,9 +187,13 @@ def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> N
         "eaco_decision": ["live", "old", "recent"],
         "eaco_event": ["old", "recent"],
         "eaco_energy": ["old", "recent"],
+        "eaco_energy_run": ["old", "recent"],
+        "eaco_node_run": [],
         "eaco_node": ["kept"],
         "eaco_gpu": ["kept", "kept"],
         "eaco_profile_solo": ["kept"],
+        "eaco_energy_device": ["kept", "kept", "kept"],
+        "eaco_energy_node": ["kept", "kept"],
     }
     archives = [name for name in sa.inspect(postgres_own).get_table_names() if "_airflow_deleted" in name]
-    assert len(archives) == 4
+    assert len(archives) == 5

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import sessionmaker
 
+from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Reason, Verdict, hold
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
@@ -20,7 +21,7 @@ from airflow_provider_eaco.core.model.profile import ProfileBook, SoloProfile
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store.columns import canonical_json
 from airflow_provider_eaco.store.decisions import SqlDecisionLog, decisions_of
-from airflow_provider_eaco.store.energy import JobEnergy, SqlEnergyLog, energy_of
+from airflow_provider_eaco.store.energy import SqlEnergyLog, energy_of
 from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.profiles import SqlProfileStore

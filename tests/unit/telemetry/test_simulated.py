@@ -8,25 +8,23 @@ from uuid import UUID
 
 import pytest
 
+from airflow_provider_eaco.core.energy.accounting import SplitRule
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
-from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart, RunMeter
+from airflow_provider_eaco.core.ports import EnergyMethod, RunMeter
 from airflow_provider_eaco.telemetry.history import ResidentSegment
-from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, gpu_uuid, read_history, simulated_node
+from airflow_provider_eaco.telemetry.simulated import (
+    INTERIM_S,
+    SimulatedCluster,
+    gpu_uuid,
+    read_history,
+    simulated_node,
+)
+from tests.contract.metering_suite import KeptParts
 from tests.contract.parts import ManualClock
 from tests.unit.telemetry.rig import SCALE, TRUTH, device, make_cluster, occupant
 
 SLOW = occupant("a", 1, "slow")
 FAST = occupant("b", 2, "fast")
-
-
-class EnergyRows:
-    """An energy log that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.parts: list[EnergyPart] = []
-
-    def add(self, part: EnergyPart) -> None:
-        self.parts.append(part)
 
 
 def test_readings_follow_the_residents(state: Path, clock: ManualClock) -> None:
@@ -145,7 +143,7 @@ def test_a_job_that_came_back_has_the_energy_of_both_stays(state: Path, clock: M
 
 def test_an_account_is_written_per_gpu(state: Path, clock: ManualClock) -> None:
     """The energy log gets one part per GPU; they add up to the account. A job never seen writes nothing."""
-    cluster, rows = make_cluster(state, clock, gpus=4), EnergyRows()
+    cluster, rows = make_cluster(state, clock, gpus=4), KeptParts()
     who = occupant("a", 7, "slow", (1, 2, 3))
     cluster.occupy([who])
     clock.advance(33)
@@ -158,6 +156,33 @@ def test_an_account_is_written_per_gpu(state: Path, clock: ManualClock) -> None:
     assert {(part.job_id, part.token, part.method) for part in rows.parts} == {("a", 7, EnergyMethod.MODEL)}
     assert sum(part.energy_j or 0 for part in rows.parts) == pytest.approx(account.energy_j)
     assert {part.seconds for part in rows.parts} == {account.run_s}
+
+
+def test_accounts_and_counters_are_stored_while_runs_go_on(state: Path, clock: ManualClock) -> None:
+    """Now and then the log is brought to what runs and nodes have used; told twice, nothing is added, and
+    what runs and empty GPUs used is what the GPUs did.
+    """
+    cluster, rows = make_cluster(state, clock, gpus=2), KeptParts()
+    cluster.occupy([SLOW, FAST])
+    for _ in range(3):
+        clock.advance(INTERIM_S + 1)
+        cluster.write_interim({("a", 1), ("b", 2)}, rows)
+        cluster.write_interim({("a", 1), ("b", 2)}, rows)
+    accounts = [cluster.account(job_id, token) for job_id, token in (("a", 1), ("b", 2))]
+    assert [rows.joules("a"), rows.joules("b")] == pytest.approx([one.energy_j for one in accounts if one])
+    totals = rows.machines["n1"].devices
+    assert sum(each.runs_j for each in totals.values()) == pytest.approx(rows.joules("a") + rows.joules("b"))
+    assert sum(each.idle_j for each in totals.values()) > 0
+    for each in totals.values():
+        assert each.energy_j == pytest.approx(each.runs_j + each.idle_j)
+    note = rows.notes["a"]
+    assert note.rules == {SplitRule.PROFILE}
+    assert note.peak_w is not None
+    assert 0 < note.peak_w < 249
+    run = cluster.run_energy("a", 1)
+    assert run is not None
+    assert (run.energy_j, run.peak_w) == (pytest.approx(rows.joules("a")), note.peak_w)
+    assert cluster.run_energy("a", 9) is None
 
 
 def test_the_history_tells_who_was_with_whom(state: Path, clock: ManualClock) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from airflow_provider_eaco.store.migrations.energy_tables import create_energy_tables, drop_energy_tables
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -30,12 +32,14 @@ def upgrade() -> None:
     _create_decision()
     _create_event()
     _create_energy()
+    create_energy_tables()
     _create_planner()
     _create_queue()
 
 
 def downgrade() -> None:
     """Drop all tables, the newest first."""
+    drop_energy_tables()
     for table in (
         "eaco_queue",
         "eaco_planner",
@@ -299,14 +303,16 @@ def _create_energy() -> None:
         "eaco_energy",
         sa.Column("token", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("gpu_uuid", sa.Text(), nullable=False),
+        sa.Column("month", sa.Text(), nullable=False),
         sa.Column("job_id", sa.Text(), nullable=False),
         sa.Column("dag_id", sa.Text()),
         sa.Column("energy_j", sa.Double()),
         sa.Column("seconds", sa.Double(), nullable=False),
+        sa.Column("known_s", sa.Double(), nullable=False),
         sa.Column("method", sa.Text(), nullable=False),
         sa.Column("partial", sa.Boolean(), nullable=False),
         sa.Column("updated_at", sa.TIMESTAMP(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("token", "gpu_uuid", name="pk_eaco_energy"),
+        sa.PrimaryKeyConstraint("token", "gpu_uuid", "month", name="pk_eaco_energy"),
     )
     op.create_index("ix_eaco_energy_job_id", "eaco_energy", ["job_id"])
     op.create_index("ix_eaco_energy_updated_at", "eaco_energy", ["updated_at"])

@@ -28,6 +28,7 @@ from airflow_provider_eaco.provider.task_instances import TaskFacts
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
+from tests.contract.metering_suite import KeptParts
 
 START_S = 1_800_000_000.0
 
@@ -154,7 +155,7 @@ def parts_in_memory() -> Parts:
         profiles=MemoryProfileStore(ProfileBook()),
         decisions=MemoryDecisionLog(),
         planner=MemoryPlannerLock(clock),
-        energy=SimpleNamespace(add=lambda part: None),
+        energy=KeptParts(),
         meter=NodeMeter(FakeMeter()),
     )
 

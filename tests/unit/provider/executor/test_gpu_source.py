@@ -123,9 +123,9 @@ def test_c56_there_is_no_co2_factor_unless_one_is_configured(
     text: str, factor: float | None, tmp_path: Path
 ) -> None:
     """The default knows none; a number is the site's own."""
-    assert parse(tmp_path, co2e_g_per_kwh=text).co2e_g_per_kwh == factor
-    with pytest.raises(InvalidSettingError, match=r"co2e_g_per_kwh: 'DE' must be a number above 0"):
-        parse(tmp_path, co2e_g_per_kwh="DE")
+    assert parse(tmp_path, carbon_g_per_kwh=text).carbon_g_per_kwh == factor
+    with pytest.raises(InvalidSettingError, match=r"carbon_g_per_kwh: 'DE' must be a number above 0"):
+        parse(tmp_path, carbon_g_per_kwh="DE")
 
 
 def test_real_gpus_are_held_against_the_machine_s_meter(
