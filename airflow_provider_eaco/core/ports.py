@@ -26,6 +26,7 @@ from airflow_provider_eaco.core.model.profile import (
     ProfileKey,
     SoloProfile,
 )
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import Observation
 
 
@@ -35,6 +36,7 @@ class Clock(Protocol):
     def now_s(self) -> float: ...
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """A stored job. ``owner`` names the executor that holds its workload; ``process`` how to find it."""
@@ -52,6 +54,7 @@ class JobRecord:
 Member = tuple[Lease, JobRecord | None]
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class LedgerIndex:
     """Jobs and leases as planning looks at them.
@@ -82,6 +85,7 @@ class LedgerIndex:
         )
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class LedgerView:
     """The ledger at one instant, as one consistent read.

@@ -13,6 +13,7 @@ from airflow_provider_eaco.core.model.instruction import KindDecision, Plan, Ste
 from airflow_provider_eaco.core.model.job import JobKind
 from airflow_provider_eaco.core.model.placement import Lease, Placement
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
@@ -27,6 +28,7 @@ MakePolicy = Callable[[PoolSettings], AdmissionPolicy]
 MakeOrdering = Callable[[str], Ordering]
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class CycleReport:
     """What one cycle did.

@@ -6,14 +6,14 @@ A unit of work counts for a resident set only if it began and ended under that s
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.job import Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView, ProfileStore
 from airflow_provider_eaco.engine.running_mean import RunningMean
@@ -37,6 +37,7 @@ class InvalidReportError(EacoError, ValueError):
         self.problem = problem
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class UnitTime:
     """One finished unit, counted from 0: its device time, and the set's version when it began and ended.
@@ -51,6 +52,7 @@ class UnitTime:
     limited: bool = False
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Report:
     """One ``eaco/progress`` value of one job. ``token`` is ``None`` for a task that was granted nothing.
@@ -75,6 +77,7 @@ class Report:
         return self.ended or (self.units_total is not None and self.units_done >= self.units_total)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class TaskInstruction:
     """What a resident's ``eaco/instruction`` has to say now."""
@@ -148,17 +151,15 @@ def ingest(
     view = ledger.view()
     leases = {lease.job_id: lease for lease in view.leases}
     records = {record.job.job_id: record for record in view.jobs}
-    members = Counter([lease.placement.gpu_uuids for lease in view.leases])
+    shared = _shared(view.leases)
     reported = []
     for report in reports:
         lease, record = leases.get(report.job_id), records.get(report.job_id)
         if lease is None or record is None or lease.token != report.token:
             continue
         unseen_s = _usual_unit_s(record, lease, view, profiles)
-        progress, observation = _taken(
-            report, record, lease, members[lease.placement.gpu_uuids] == 1, unseen_s
-        )
-        progress = _dated(progress, record, view.now_s)
+        alone = lease.placement.gpu_uuids not in shared
+        progress, observation = _taken(report, record, lease, unseen_s, alone=alone, now_s=view.now_s)
         if observation != record.observation or progress != record.job.progress:
             ledger.save_progress(report.job_id, progress, observation)
         reported.append(lease)
@@ -175,8 +176,18 @@ def instructions(leases: Iterable[Lease]) -> tuple[TaskInstruction, ...]:
     )
 
 
+def _shared(leases: Iterable[Lease]) -> set[tuple[str, ...]]:
+    """Return the GPUs, by their UUIDs, of which there are several leases."""
+    held: set[tuple[str, ...]] = set()
+    shared: set[tuple[str, ...]] = set()
+    for lease in leases:
+        uuids = lease.placement.gpu_uuids
+        (shared if uuids in held else held).add(uuids)
+    return shared
+
+
 def _taken(
-    report: Report, record: JobRecord, lease: Lease, alone: bool, usual_unit_s: float | None
+    report: Report, record: JobRecord, lease: Lease, usual_unit_s: float | None, *, alone: bool, now_s: float
 ) -> tuple[Progress, Observation]:
     stored, seen = record.job.progress, record.observation
     # A lease starts without an observation, and a process reports only its own units: all of its first report
@@ -185,10 +196,11 @@ def _taken(
     version = lease.set_version
     if seen is None or seen.set_version != version:
         seen = Observation(version)
-    under = [unit for unit in new if unit.version_at_begin == unit.version_at_end == version]
-    unlimited_s = [unit.elapsed_s for unit in under if not unit.limited]
-    limited = len(unlimited_s) < len(under)
-    added = fresh = RunningMean.of(unlimited_s)
+    ended = [unit for unit in new if unit.version_at_end == version]
+    under = [unit for unit in ended if unit.version_at_begin == version]
+    unlimited = [unit for unit in under if not unit.limited]
+    limited = len(unlimited) < len(under)
+    added = fresh = RunningMean.of([unit.elapsed_s for unit in unlimited])
     if limited:
         added = RunningMean.of([unit.elapsed_s for unit in under])
     measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(added)
@@ -196,33 +208,37 @@ def _taken(
         version,
         measured.samples,
         measured.mean,
-        seen.elapsed_s + math.fsum([unit.elapsed_s for unit in new if unit.version_at_end == version]),
+        seen.elapsed_s + math.fsum([unit.elapsed_s for unit in ended]),
         measured.spread,
         limited=seen.limited or limited,
     )
     solo = RunningMean(stored.solo_units, stored.solo_unit_s, stored.solo_spread_s)
     if alone:
         solo = solo.merged(fresh)
+    run_s = stored.run_s + _run_s(report, stored, new, usual_unit_s)
+    reported_s, lost_s = _dates(report, record, run_s, now_s)
     progress = Progress(
         units_done=report.units_done,
         units_total=stored.units_total if report.units_total is None else report.units_total,
-        run_s=stored.run_s + _run_s(report, stored, new, usual_unit_s),
+        run_s=run_s,
         can_yield=report.can_yield,
         solo_unit_s=solo.mean,
         solo_units=solo.samples,
         solo_spread_s=solo.spread,
+        reported_s=reported_s,
+        lost_s=lost_s,
     )
     return progress, observation
 
 
-def _dated(progress: Progress, record: JobRecord, now_s: float) -> Progress:
-    """Return the progress with the instant of its units, and the time since the first start beside them."""
-    stored = record.job.progress
-    if progress.units_done == stored.units_done:
-        return replace(progress, reported_s=stored.reported_s, lost_s=stored.lost_s)
+def _dates(
+    report: Report, record: JobRecord, run_s: float, now_s: float
+) -> tuple[float | None, float | None]:
+    """Return the instant of the last report of new units, and the time since the first start beside units."""
+    if report.units_done == record.job.progress.units_done:
+        return record.job.progress.reported_s, record.job.progress.lost_s
     began_s = record.started_s
-    lost_s = None if began_s is None else max(0.0, now_s - began_s - progress.run_s)
-    return replace(progress, reported_s=now_s, lost_s=lost_s)
+    return now_s, None if began_s is None else max(0.0, now_s - began_s - run_s)
 
 
 def _run_s(report: Report, stored: Progress, new: Sequence[UnitTime], usual_unit_s: float | None) -> float:

@@ -14,6 +14,7 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import (
     AirflowPool,
     ClusterSnapshot,
@@ -51,6 +52,7 @@ _Holding = tuple[tuple[Member, ...], GpuSet | None]
 _NOTHING_HELD: Mapping[tuple[str, ...], _Holding] = {}
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, eq=False)
 class _Built:
     """A node's state with what it was built from: all its leases, and those on equal GPUs by their UUIDs."""
@@ -66,8 +68,6 @@ class _Built:
             held = _held(node, members, _NOTHING_HELD)
             return cls(members, NodeState(node, _sets(held), _free(node, held)), held)
         alike = _same_for_planning(last.state.node, node)
-        if alike and last.members == members:
-            return cls(members, last.state, last.held)
         held = _held(node, members, last.held if alike else _NOTHING_HELD)
         before = {known.placement.gpu_uuids: known for known in last.state.sets}
         sets = tuple([_same_if_equal(before.get(each.placement.gpu_uuids), each) for each in _sets(held)])

@@ -25,6 +25,9 @@ from airflow_provider_eaco.simulator.workload import epoch_s
 
 RESTART_S = 30.0
 
+# When, what, in which order it was expected, under which stamp it holds, and of whom.
+_Expected = tuple[float, Happening, int, int, str]
+
 
 class OutOfMemoryError(EacoError):
     """The newcomer does not fit beside those who are there."""
@@ -72,7 +75,7 @@ class VirtualCluster:
         self._epochs = epochs
         self._sleep = sleep
         self._recording = recording
-        self._events: list[tuple[float, int, int, int, str]] = []
+        self._events: list[_Expected] = []
         self._pushed = 0
         self._runs: dict[str, tuple[Run, _Node, tuple[int, ...]]] = {}
         self._stopped: dict[str, Run] = {}
@@ -95,12 +98,12 @@ class VirtualCluster:
         A job that has ended stays in its place until :meth:`remove`.
         """
         while (next_s := self.next_event_s()) is not None and next_s <= now_s:
-            _, rank, _, _, subject = heapq.heappop(self._events)
-            if rank == Happening.NODE:
-                yield Event(Happening.NODE, subject, self._change_power(self._nodes[subject], now_s))
+            _, happening, _, _, subject = heapq.heappop(self._events)
+            if happening is Happening.NODE:
+                yield Event(happening, subject, self._change_power(self._nodes[subject], now_s))
             else:
-                self._pass_point(subject, Happening(rank), now_s)
-                yield Event(Happening(rank), subject)
+                self._pass_point(subject, happening, now_s)
+                yield Event(happening, subject)
 
     def place(self, job: TraceJob, node: str, gpus: tuple[int, ...], now_s: float) -> bool:
         """Give the job these GPUs; return whether it runs, ``False`` if its node has to wake up first.
@@ -214,16 +217,16 @@ class VirtualCluster:
         for node in self._nodes.values():
             self._write(node, now_s)
 
-    def _holds(self, event: tuple[float, int, int, int, str]) -> bool:
-        _, rank, _, stamp, subject = event
-        if rank == Happening.NODE:
+    def _holds(self, event: _Expected) -> bool:
+        _, happening, _, stamp, subject = event
+        if happening is Happening.NODE:
             return self._nodes[subject].stamp == stamp
         known = self._runs.get(subject)
         return known is not None and known[0].stamp == stamp
 
     def _push(self, at_s: float, happening: Happening, stamp: int, subject: str) -> None:
         self._pushed += 1
-        heapq.heappush(self._events, (at_s, int(happening), self._pushed, stamp, subject))
+        heapq.heappush(self._events, (at_s, happening, self._pushed, stamp, subject))
 
     def _begin(self, run: Run, node: _Node, gpus: tuple[int, ...], now_s: float) -> None:
         run.since_s = run.interval_s = run.epoch_began_s = now_s

@@ -84,16 +84,18 @@ class MemoryLedger:
     def view_of(self, job_ids: Sequence[str]) -> LedgerView:
         """Return the part of the view that concerns these jobs: who holds the same GPUs, and their nodes."""
         with self._mutex:
-            own = [self._leases.get(self._token_of.get(job_id, 0)) for job_id in job_ids]
-            places = dict.fromkeys([lease.placement for lease in own if lease is not None])
-            leases = [lease for place in places for lease in self._members(place)]
-            names = dict.fromkeys([place.node for place in places])
-            return LedgerView(
-                self._clock.now_s(),
-                tuple([self._nodes[name] for name in names if name in self._nodes]),
-                tuple([self._jobs[lease.job_id] for lease in leases]),
-                tuple(leases),
-            )
+            tokens: dict[int, None] = {}
+            nodes: dict[str, Node] = {}
+            for job_id in job_ids:
+                token = self._token_of.get(job_id)
+                if token is not None and token not in tokens:
+                    place = self._leases[token].placement
+                    tokens.update(dict.fromkeys(self._sets[place]))
+                    if place.node in self._nodes:
+                        nodes[place.node] = self._nodes[place.node]
+            leases = tuple([self._leases[token] for token in tokens])
+            jobs = tuple([self._jobs[lease.job_id] for lease in leases])
+            return LedgerView(self._clock.now_s(), tuple(nodes.values()), jobs, leases)
 
     def past_leases(self, after_s: float, until_s: float) -> Sequence[PastLease]:
         """Return the leases that ended after the one instant and not after the other."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_eaco.core.model.node_power import NodePower
+from airflow_provider_eaco.core.model.quick_init import quick_init
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class RunInterval:
     """A job in an unchanged place with unchanged residents; ``rate`` is its progress per second."""
@@ -20,6 +22,7 @@ class RunInterval:
     rate: float
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class NodeInterval:
     """A node in one state at one power."""

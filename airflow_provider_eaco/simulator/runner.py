@@ -119,12 +119,14 @@ class Simulation:
 
     def _next_instant(self) -> float | None:
         """Return when something happens or is to be looked at; ``None``: demand keeps all that wait."""
-        times = [self.cluster.next_event_s()]
+        event_s = self.cluster.next_event_s()
+        happening = [] if event_s is None else [event_s]
         if self._next < len(self.scenario.jobs):
-            times.append(self.scenario.jobs[self._next].submit_s)
-        happening = [at_s for at_s in times if at_s is not None]
+            happening.append(self.scenario.jobs[self._next].submit_s)
         hour_s = self._next_hour_s()
-        looks = [at_s for at_s in (self._look_again_s, hour_s) if at_s is not None]
+        looks = [] if self._look_again_s is None else [self._look_again_s]
+        if hour_s is not None:
+            looks.append(hour_s)
         self._looks = self._looks + 1 if looks and not happening else 0
         if hour_s is not None and self._looks > HOURS:
             return None
@@ -288,20 +290,20 @@ class Simulation:
 
     def _report(self, job_ids: list[str], now_s: float) -> bool:
         """Take the reports of a finished epoch in; return whether there is something to plan."""
-        reports = []
+        reports, in_trial = [], False
         for job_id in job_ids:
             lease = self.ledger.lease_of(job_id)
             if lease is not None:
                 reports.append(self._report_of(job_id, lease, now_s))
+                in_trial = in_trial or lease.state is LeaseState.TRIAL
         asked = ingest(_Reporters(self.ledger, job_ids), self.profiles, reports)
         news = False
         for instruction in asked:
             if instruction.yield_asked:
                 self._give_way(instruction.job_id, instruction.token, now_s)
                 news = True
-        if not self._shares:
-            return news
-        return news or self._waiting > 0 or any(self._in_trial(job_id) for job_id in job_ids)
+        # A trial that ends with somebody's leaving was news already.
+        return news or (self._shares and (self._waiting > 0 or in_trial))
 
     def _report_of(self, job_id: str, lease: Lease, now_s: float) -> Report:
         run = self.cluster.run_of(job_id)
@@ -324,10 +326,6 @@ class Simulation:
             unit="second",
             recent=(unit,),
         )
-
-    def _in_trial(self, job_id: str) -> bool:
-        lease = self.ledger.lease_of(job_id)
-        return lease is not None and lease.state is LeaseState.TRIAL
 
     def _give_way(self, job_id: str, token: int, now_s: float) -> None:
         self.cluster.remove(job_id, now_s)

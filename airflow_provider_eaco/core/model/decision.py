@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.model.quick_init import quick_init
 
 
 class Verdict(StrEnum):
@@ -189,6 +190,7 @@ class Finding:
             return ", ".join(f"{k}={v}" for k, v in sorted(values.items()))
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class SetPrediction:
     """What is expected of a resident set.

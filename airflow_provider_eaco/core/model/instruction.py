@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason, Verdict
 from airflow_provider_eaco.core.model.job import Job, JobKind
 from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.model.quick_init import quick_init
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class KindDecision:
         return decision.verdict, decision.reason, decision.placement, None if team is None else str(team)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All that one cycle decided for one pool: what to do, and why, also for the jobs that wait.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
+from airflow_provider_eaco.core.model.quick_init import quick_init
+
 MAX_GPUS = 16
 
 
@@ -38,6 +40,7 @@ class GpuRequest:
     shiftable: bool = False
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a job has come.

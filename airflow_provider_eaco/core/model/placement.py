@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_eaco.core.model.quick_init import quick_init
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -34,6 +36,7 @@ class LeaseState(StrEnum):
     YIELDING = "yielding"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The stored right of one job to a placement.

@@ -15,6 +15,7 @@ from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.prices import EnergyPrices
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.quick_init import quick_init
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class AirflowPool:
     used: int = 0
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class PoolState:
     """A GPU pool in this cycle: its settings and what Airflow says of the pool of that name.
@@ -65,6 +67,7 @@ class PoolState:
         return replace(self, airflow_pools={**self.airflow_pools, name: grown})
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a resident has reported under the present resident set.
@@ -83,6 +86,7 @@ class Observation:
     limited: bool = False
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Resident:
     """A job that holds GPUs: its lease state and what it has reported there.
@@ -138,6 +142,7 @@ class NodeState:
         return tuple(held for held in self.sets if len(held.residents) > 1)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
     """One pool's view of the cluster at ``now_s`` (seconds since the epoch of the store's clock).

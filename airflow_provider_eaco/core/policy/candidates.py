@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason, SetPrediction
 from airflow_provider_eaco.core.model.job import GpuRequest, JobKind, Share
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.cluster import Cluster
 from airflow_provider_eaco.core.policy.facts import memory_peak_mib
@@ -34,6 +35,7 @@ class Shape:
         return cls(request.family, Needs.of(request), can_yield or insists, insists)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A set that the shape may join, if the job's own limits allow."""

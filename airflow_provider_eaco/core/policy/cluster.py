@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.gpu import Hardware
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import NodeState
 from airflow_provider_eaco.core.policy.changes import ChangeLog, replaced
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind
@@ -26,6 +27,7 @@ def host_free_mib(state: NodeState) -> int | None:
     return total_mib - sum(resident.job.request.host_memory_mib or 0 for resident in residents)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A node as it is arranged: ``sets`` has one entry for each set of the state, in the state's order."""

@@ -20,10 +20,12 @@ from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings, PredictorName
 from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook, SoloProfile, family_set
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
 from airflow_provider_eaco.core.policy.trial import resident_profile, resident_unit_s
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """How much slowdown one resident bears.
@@ -57,6 +59,7 @@ class SetKind(NamedTuple):
     time_scale: float
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class SetFacts:
     """A held set as a newcomer meets it. ``closed`` says why it takes nobody, whoever comes; ``full`` that it

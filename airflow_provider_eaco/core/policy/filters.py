@@ -21,11 +21,13 @@ from airflow_provider_eaco.core.model.gpu import GpuGroup, Hardware
 from airflow_provider_eaco.core.model.job import GpuRequest, JobKind
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import FamilySet, SoloProfile, family_set
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
 from airflow_provider_eaco.core.model.units import format_memory_mib
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, SetKind
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """A reason at one place. Of several with one reason, the least ``distance`` is nearest to fitting."""

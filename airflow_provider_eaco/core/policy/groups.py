@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, SetKind
 from airflow_provider_eaco.core.policy.filters import Obstacle
@@ -20,6 +21,7 @@ SetOrder = tuple[str, tuple[str, ...]]
 GroupOrder = tuple[float, str, float, tuple[str, ...]]
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class HeldSet:
     """A set, with the host memory that its node has left."""
@@ -33,6 +35,7 @@ class HeldSet:
         return cls((facts.placement.node, facts.placement.gpu_uuids), facts, host_free_mib)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """A family may join sets of a kind; ``untried`` stands against it where no trial can be undone."""

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState
 from airflow_provider_eaco.core.policy.base import Review
 from airflow_provider_eaco.core.policy.changes import replaced
 from airflow_provider_eaco.core.policy.trial import review_set, trial_since_s
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class _Reviewed:
     """A set's last review, which stands until ``until_s`` while its members' profiles stay."""
@@ -39,8 +41,9 @@ class Reviews:
         for name in self._believe(snapshot.profiles):
             self._look_at(name, -math.inf)
         name = held.placement.node
-        others = [each for each in self._last.get(name, ()) if each.held.placement != held.placement]
-        present = self._present(held, snapshot)
+        known = self._last.get(name, ())
+        others = [each for each in known if each.held.placement != held.placement]
+        present = _present(held, next((each for each in known if each.held is held), None), snapshot)
         self._last[name] = (*others, present)
         return present.review
 
@@ -73,7 +76,8 @@ class Reviews:
             self._last.pop(name, None)
             self._look_again_s.pop(name, None)
             return ()
-        found = self._last[name] = tuple([self._present(held, snapshot) for held in shared])
+        known = {id(last.held): last for last in self._last.get(name, ())}
+        found = self._last[name] = tuple([_present(held, known.get(id(held)), snapshot) for held in shared])
         again_s = math.inf
         for each in found:
             # What is to be done is said in every cycle until it has been done.
@@ -84,13 +88,6 @@ class Reviews:
     def _look_at(self, name: str, at_s: float) -> None:
         self._look_again_s[name] = at_s
         self._first_look_s = min(self._first_look_s, at_s)
-
-    def _present(self, held: GpuSet, snapshot: ClusterSnapshot) -> _Reviewed:
-        for last in self._last.get(held.placement.node, ()):
-            if last.held is held and last.from_s <= snapshot.now_s < last.until_s:
-                return last
-        until_s = _review_stands_until_s(held, snapshot)
-        return _Reviewed(held, snapshot.now_s, until_s, review_set(held, snapshot))
 
     def _believe(self, book: ProfileBook) -> set[str]:
         """Forget what followed from other beliefs; return the nodes that this is about."""
@@ -104,6 +101,14 @@ class Reviews:
                     names.add(name)
         self._book = book
         return names
+
+
+def _present(held: GpuSet, last: _Reviewed | None, snapshot: ClusterSnapshot) -> _Reviewed:
+    """Return the set's last review if it still stands, else a new one."""
+    if last is not None and last.from_s <= snapshot.now_s < last.until_s:
+        return last
+    until_s = _review_stands_until_s(held, snapshot)
+    return _Reviewed(held, snapshot.now_s, until_s, review_set(held, snapshot))
 
 
 def _review_stands_until_s(held: GpuSet, snapshot: ClusterSnapshot) -> float:
