@@ -28,6 +28,7 @@ from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.jobs import enqueue
 from airflow_provider_eaco.store.ledger import SqlLedger
+from airflow_provider_eaco.store.past import PastReads
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.read_model import ReadModel
@@ -58,6 +59,7 @@ class Store:
     planner: SqlPlannerLock
     readings: SqlReadings
     reads: ReadModel
+    past: PastReads
 
 
 def open_store() -> Store:
@@ -72,6 +74,7 @@ def open_store() -> Store:
         planner=SqlPlannerLock(database),
         readings=SqlReadings(database),
         reads=ReadModel(database),
+        past=PastReads(database),
     )
 
 

@@ -42,6 +42,7 @@ _ANSWER = ("verdict", "reason", "node", "gpu_uuids")
 class StoredDecision:
     """A decision with the time for which it stood; ``ended_s`` is ``None`` while it stands.
 
+    ``family`` and ``gpus`` are what is asked for.
     ``job_id`` is set where one job was admitted, and ``None`` where the answer was that of a whole kind, or,
     where its jobs were told apart, of a part of it; ``subject`` then names kind and answer.
     """
@@ -51,6 +52,8 @@ class StoredDecision:
     subject: str
     kind_id: str
     job_id: str | None
+    family: str
+    gpus: int
     decision: AdmissionDecision
     decided_s: float
     ended_s: float | None
@@ -171,6 +174,8 @@ def _row(plan: Plan, subject: str, item: KindDecision) -> dict[str, Any]:
         "subject": subject,
         "kind_id": kind_id(item.kind),
         "job_id": item.job_ids[0] if admitted and item.job_ids else None,
+        "family": item.kind.request.family,
+        "gpus": item.kind.request.gpus,
         "verdict": decision.verdict.value,
         "reason": None if decision.reason is None else decision.reason.code,
         "findings": findings,
@@ -178,6 +183,7 @@ def _row(plan: Plan, subject: str, item: KindDecision) -> dict[str, Any]:
         "gpu_uuids": None if placement is None else placement.gpu_uuids,
         "co_residents": list(decision.co_residents),
         "prediction": None if prediction is None else _plain(prediction),
+        "choice": decision.choice,
         "decided_at": plan.now_s,
     }
 
@@ -247,6 +253,8 @@ def decisions_of(connection: Connection, *conditions: Any) -> list[StoredDecisio
             row.subject,
             row.kind_id,
             row.job_id,
+            row.family,
+            row.gpus,
             _decision(row),
             row.decided_at,
             row.ended_at,
@@ -262,6 +270,7 @@ def _decision(row: Any) -> AdmissionDecision:
         None if row.node is None else Placement(row.node, row.gpu_uuids),
         tuple(row.co_residents),
         None if row.prediction is None else SetPrediction(**row.prediction),
+        row.choice,
     )
 
 

@@ -214,6 +214,9 @@ decision = Table(
     Column("kind_id", Text, nullable=False, index=True),
     Column("job_id", Text, index=True),
     Column("dag_id", Text),
+    # What the job, or every job of the kind, asks for: the kind itself is stored as a digest only.
+    Column("family", Text, nullable=False),
+    Column("gpus", Integer, nullable=False),
     Column("verdict", Text, nullable=False),
     Column("reason", Text),
     Column("findings", JsonText, nullable=False),
@@ -221,6 +224,8 @@ decision = Table(
     Column("gpu_uuids", GpuUuids),
     Column("co_residents", JsonText, nullable=False),
     Column("prediction", JsonText),
+    # Why this placement before others; empty unless admitted.
+    Column("choice", Text, nullable=False),
     Column("decided_at", Instant, nullable=False),
     # NULL while it is the answer that stands.
     Column("ended_at", Instant, index=True),

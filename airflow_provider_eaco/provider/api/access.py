@@ -12,15 +12,26 @@ from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_pool, requires_access_view
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
+from airflow.api_fastapi.core_api.security import (
+    GetUserDep,
+    requires_access_dag,
+    requires_access_pool,
+    requires_access_view,
+)
 from airflow.models.dag import DagModel
 from fastapi import Depends
+from sqlalchemy import select
+
+from airflow_provider_eaco.provider.compat import own_session
 
 User = GetUserDep
 
 CanSee = Depends(requires_access_view(AccessView.CLUSTER_ACTIVITY))
 """The cluster, its queue, decisions, profiles and energy: whoever may see Airflow's cluster activity."""
+
+CanSeeTasks = Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))
+"""The jobs of one DAG: whoever may read its task instances. For routes with the parameter ``dag_id``."""
 
 CanSteer = Depends(requires_access_pool("PUT"))
 """Nodes and profiles: whoever may change pools."""
@@ -32,6 +43,13 @@ _CHUNK = 500
 def may_steer(user: Any) -> bool:
     """Tell whether :data:`CanSteer` would let this user pass."""
     return bool(get_auth_manager().is_authorized_pool(method="PUT", user=user))
+
+
+def reads_every_dag(user: Any) -> bool:
+    """Tell whether there is no DAG that the user may not read."""
+    with own_session() as session:
+        known = set(session.scalars(select(DagModel.dag_id)))
+    return known <= get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
 
 
 def permitted_dags(user: Any, dag_ids: Iterable[str], method: ResourceMethod) -> set[str]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from airflow_provider_eaco import __version__
-from airflow_provider_eaco.provider.api import cluster, pages
+from airflow_provider_eaco.provider.api import (
+    cluster,
+    decisions,
+    energy,
+    nodes,
+    pages,
+    profiles,
+    queue,
+    stories,
+    timeline,
+)
 from airflow_provider_eaco.provider.api.access import CanSee
 from airflow_provider_eaco.provider.api.errors import RESPONSES, install_handlers
 
@@ -23,8 +33,8 @@ def create_app() -> FastAPI:
         redoc_url=None,
     )
     install_handlers(app)
-    for router in (cluster.router,):
-        app.include_router(router, prefix=API, responses=RESPONSES)
+    for part in (cluster, queue, stories, timeline, energy, profiles, decisions, nodes):
+        app.include_router(part.router, prefix=API, responses=RESPONSES)
     app.include_router(pages.router)
 
     @app.get(f"{API}/openapi.json", include_in_schema=False, dependencies=[CanSee])

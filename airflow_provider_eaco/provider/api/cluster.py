@@ -18,7 +18,7 @@ from airflow_provider_eaco.provider.api.versions import answer_if_changed
 from airflow_provider_eaco.provider.cli.facts import Facts, read_facts
 from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows, summary
 from airflow_provider_eaco.provider.cli.rows import node_state, power_w
-from airflow_provider_eaco.provider.energy_text import stretch_of
+from airflow_provider_eaco.provider.energy_record import stretch_of
 
 router = APIRouter(tags=["cluster"], dependencies=[CanSee])
 
@@ -60,8 +60,8 @@ class NodeShown(BaseModel):
     gpus: list[GpuShown]
 
 
-class Overview(BaseModel):
-    """Everything about the cluster. Texts are those of ``airflow eaco status``."""
+class SummaryShown(BaseModel):
+    """All nodes and jobs together. Texts are those of ``airflow eaco status``."""
 
     now_s: float = Field(description="the store's clock, seconds since the Unix epoch")
     may_steer: bool = Field(description="whether you may drain nodes and correct profiles")
@@ -69,8 +69,19 @@ class Overview(BaseModel):
     summary: dict[str, str]
     pools: list[dict[str, str]]
     airflow_pools: list[dict[str, str]]
+
+
+class Overview(SummaryShown):
+    """Everything about the cluster."""
+
     nodes: list[NodeShown]
     residents: dict[str, Resident]
+
+
+@router.get("/summary", response_model=SummaryShown)
+def totals(request: Request, user: User) -> Response:
+    """Return totals and pools of one instant; 304 where nothing changed since ``ETag``."""
+    return answer_if_changed(request, _summary(read_facts(), user))
 
 
 @router.get("/overview", response_model=Overview)
@@ -90,18 +101,25 @@ def overview_of(facts: Facts, user: User) -> Overview:
         for uuid in lease.placement.gpu_uuids:
             on_gpu[uuid].append(lease.job_id)
     return Overview(
-        now_s=view.now_s,
-        may_steer=may_steer(user),
-        planner_expires_s=facts.planner_expires_s,
-        summary=asdict(summary(view, facts.readings, facts.energy_j)),
-        pools=[asdict(row) for row in pool_rows(view, facts.states)],
-        airflow_pools=[asdict(row) for row in airflow_pool_rows(view, facts.states)],
+        **_summary(facts, user).model_dump(),
         nodes=[
             _node(node, facts.readings, on_gpu) for node in sorted(view.nodes, key=lambda node: node.name)
         ],
         residents={
             lease.job_id: _resident(lease, record, names) for lease, record in held if record is not None
         },
+    )
+
+
+def _summary(facts: Facts, user: User) -> SummaryShown:
+    view = facts.view
+    return SummaryShown(
+        now_s=view.now_s,
+        may_steer=may_steer(user),
+        planner_expires_s=facts.planner_expires_s,
+        summary=asdict(summary(view, facts.readings, facts.energy_j)),
+        pools=[asdict(row) for row in pool_rows(view, facts.states)],
+        airflow_pools=[asdict(row) for row in airflow_pool_rows(view, facts.states)],
     )
 
 

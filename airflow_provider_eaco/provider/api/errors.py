@@ -9,9 +9,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from airflow_provider_eaco.core.model.errors import EacoError, StoreUnavailableError
+from airflow_provider_eaco.core.model.errors import EacoError, InvalidSettingError, StoreUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ CODES = {
     503: "store_unavailable",
 }
 INTERNAL = "internal_error"
+MISCONFIGURED = "misconfigured"
 
 
 class ErrorBody(BaseModel):
@@ -46,12 +48,17 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """The errors that every route may answer with."""
 
+CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": ErrorAnswer, "description": CODES[409]}}
+"""What a changing route answers where the thing is no longer in a state to be changed."""
+
 
 def install_handlers(app: FastAPI) -> None:
     """Let every error of the application leave in the one form."""
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(StoreUnavailableError, _of_store)
+    app.add_exception_handler(SQLAlchemyError, _of_store)
+    app.add_exception_handler(InvalidSettingError, _of_setting)
     app.add_exception_handler(EacoError, _of_ours)
     app.add_exception_handler(Exception, _of_bug)
 
@@ -73,8 +80,16 @@ async def _of_validation(_: Request, error: Exception) -> JSONResponse:
     return _answer(400, CODES[400], "; ".join(problems))
 
 
-async def _of_store(_: Request, error: Exception) -> JSONResponse:
-    return _answer(503, CODES[503], " ".join(str(error).split()))
+async def _of_store(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, StoreUnavailableError):
+        return _answer(503, CODES[503], " ".join(str(error).split()))
+    # A driver's words carry statements with their values; those stay in the server's log.
+    log.error("%s %s: the database failed", request.method, request.url.path, exc_info=error)
+    return _answer(503, CODES[503], "Airflow's database cannot be read now; the server's log says why")
+
+
+async def _of_setting(_: Request, error: Exception) -> JSONResponse:
+    return _answer(500, MISCONFIGURED, str(error))
 
 
 async def _of_ours(_: Request, error: Exception) -> JSONResponse:
@@ -83,5 +98,5 @@ async def _of_ours(_: Request, error: Exception) -> JSONResponse:
 
 async def _of_bug(request: Request, error: Exception) -> JSONResponse:
     # What failed stands in the server's log, not in the answer.
-    log.error("GET %s failed", request.url.path, exc_info=error)
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return _answer(500, INTERNAL, "the server failed; its log says why")

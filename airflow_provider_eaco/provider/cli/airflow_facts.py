@@ -73,6 +73,25 @@ def tries_of(dag_id: str, run_id: str, task_id: str, map_index: int | None) -> l
     ]
 
 
+def job_ids_of_run(
+    dag_id: str, run_id: str, task_id: str | None = None, map_index: int | None = None
+) -> list[str]:
+    """Return the job ids of all tries of a DAG run's tasks, or of this task alone."""
+    found: list[str] = []
+    with own_session() as session:
+        for table, job_id in (
+            (TaskInstance, TaskInstance.id),
+            (TaskInstanceHistory, TaskInstanceHistory.task_instance_id),
+        ):
+            query = select(job_id).where(table.dag_id == dag_id, table.run_id == run_id)
+            if task_id is not None:
+                query = query.where(table.task_id == task_id)
+            if map_index is not None:
+                query = query.where(table.map_index == map_index)
+            found += [str(each) for each in session.scalars(query)]
+    return found
+
+
 def _uuid(text: str) -> UUID | None:
     try:
         return UUID(text)

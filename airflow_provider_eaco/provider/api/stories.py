@@ -1,0 +1,199 @@
+"""``/jobs/{job_id}`` and ``/task-jobs``: one job, or those of a task or DAG run, with their whole story."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Path, Query
+from pydantic import BaseModel, Field
+
+from airflow_provider_eaco.core.ports import JobRecord
+from airflow_provider_eaco.provider.api.access import CanSee, CanSeeTasks, User
+from airflow_provider_eaco.provider.api.cluster import slowdown_of
+from airflow_provider_eaco.provider.api.decisions import DecisionShown, shown_decision
+from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
+from airflow_provider_eaco.provider.api.paging import Page
+from airflow_provider_eaco.provider.api.reasons import ReasonShown, shown_reasons
+from airflow_provider_eaco.provider.cli.airflow_facts import job_ids_of_run
+from airflow_provider_eaco.provider.cli.facts import explain_story
+from airflow_provider_eaco.provider.cli.rows import shown_request
+from airflow_provider_eaco.provider.energy_record import stretch_of
+from airflow_provider_eaco.provider.explain import Explanation
+from airflow_provider_eaco.provider.wiring import Store, open_store
+
+if TYPE_CHECKING:
+    from airflow_provider_eaco.store.past import EnergyRow, LeaseSpan
+    from airflow_provider_eaco.store.read_model import JobStory
+
+router = APIRouter(tags=["jobs"])
+
+MAX_DECISIONS = 50
+
+
+class Stay(BaseModel):
+    """One placement of the job, with who was there at the same time, and its mean draw if measured."""
+
+    token: int
+    node: str
+    gpus: list[int] = Field(description="indices of the GPUs on their node")
+    from_s: float
+    until_s: float | None
+    beside: list[JobName]
+    energy_j: float | None
+    mean_w: float | None
+
+
+class HappenedShown(BaseModel):
+    """One thing that happened to the job."""
+
+    at_s: float
+    event: str
+    text: str
+
+
+class Story(JobName):
+    """Everything about one job. Texts are those of ``airflow eaco why``."""
+
+    now_s: float
+    state: str
+    on_hold: bool
+    request: str
+    airflow_pool: str
+    queued_s: float
+    started_s: float | None
+    ended_s: float | None
+    waited_s: float | None
+    pool: str | None
+    position: int | None
+    of: int | None
+    since_s: float | None
+    reasons: list[ReasonShown]
+    units_done: int
+    units_total: int | None
+    slowdown: float | None = Field(description="unit time under the present set / alone")
+    stretch: float | None = Field(description="run time / exclusive run time so far")
+    max_stretch: float | None
+    energy: str = Field(description="how much, and how it was found")
+    stays: list[Stay]
+    events: list[HappenedShown]
+    decisions: list[DecisionShown]
+
+
+@router.get("/jobs/{job_id}", response_model=Story, dependencies=[CanSee])
+def job(user: User, job_id: Annotated[str, Path(min_length=1, max_length=250)]) -> Story:
+    """Return all that is known of one job."""
+    store = open_store()
+    found = store.reads.story(job_id)
+    if found is None or JobNames(user, [found.record]).is_hidden(found.record):
+        raise HTTPException(404, "no such job is stored")
+    return _story(store, found, user)
+
+
+@router.get("/task-jobs", response_model=Page[Story], dependencies=[CanSee, CanSeeTasks])
+def task_jobs(
+    *,
+    user: User,
+    dag_id: Annotated[str, Query(min_length=1, max_length=250)],
+    run_id: Annotated[str, Query(min_length=1, max_length=250)],
+    task_id: Annotated[str | None, Query(max_length=250, description="of this task alone")] = None,
+    map_index: Annotated[int | None, Query(ge=-1, le=2**31 - 1)] = None,
+    limit: Annotated[int, Query(ge=1, le=50)] = 20,
+    offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+) -> Page[Story]:
+    """Return the jobs of a DAG run or of one of its tasks, the last queued first."""
+    store = open_store()
+    records = store.past.records(job_ids_of_run(dag_id, run_id, task_id, map_index))
+    ordered = sorted(records.values(), key=lambda record: (-record.job.queued_s, record.job.job_id))
+    stories = [store.reads.story(record.job.job_id) for record in ordered[offset : offset + limit]]
+    return Page[Story](
+        now_s=store.clock.now_s(),
+        items=[_story(store, found, user) for found in stories if found is not None],
+        total=len(ordered),
+        limit=limit,
+        offset=offset,
+    )
+
+
+def _story(store: Store, found: JobStory, user: User) -> Story:
+    now_s = store.clock.now_s()
+    record = found.record
+    spans, beside = store.past.company_of_job(record.job.job_id)
+    named = {job_id for each in found.decisions for job_id in each.decision.co_residents}
+    others = store.past.records(named | {job_id for ids in beside.values() for job_id in ids})
+    names = JobNames(user, [record, *others.values()])
+    told = explain_story(found, now_s)
+    rows = store.past.energy_of_job(record.job.job_id)
+    index_of = {gpu.uuid: gpu.index for node in store.ledger.view().nodes for gpu in node.gpus}
+    return Story(
+        **names.name(record).model_dump(),
+        **_standing(told),
+        **_run(record),
+        now_s=now_s,
+        energy=told.energy,
+        stays=[
+            _stay(
+                span, [others[each] for each in beside[span.token] if each in others], names, rows, index_of
+            )
+            for span in spans
+        ],
+        events=[HappenedShown(at_s=each.at_s, event=each.event, text=each.text) for each in told.story],
+        decisions=[
+            shown_decision(each, {**others, record.job.job_id: record}, names, hides_kinds=False)
+            for each in reversed(found.decisions[-MAX_DECISIONS:])
+        ],
+    )
+
+
+def _standing(told: Explanation) -> dict[str, Any]:
+    place = told.place
+    reasons = (*(() if told.reason is None else (told.reason,)), *told.also)
+    return {
+        "state": told.state,
+        "waited_s": told.waited_s,
+        "pool": None if place is None else place.pool,
+        "position": None if place is None else place.position,
+        "of": None if place is None else place.of,
+        "since_s": told.since_s,
+        "reasons": shown_reasons(reasons, hidden=False),
+    }
+
+
+def _run(record: JobRecord) -> dict[str, Any]:
+    job, progress = record.job, record.job.progress
+    return {
+        "on_hold": job.on_hold,
+        "request": shown_request(job.request),
+        "airflow_pool": job.pool,
+        "queued_s": job.queued_s,
+        "started_s": record.started_s,
+        "ended_s": record.ended_s,
+        "units_done": progress.units_done,
+        "units_total": progress.units_total,
+        "slowdown": slowdown_of(record),
+        "stretch": stretch_of(progress),
+        "max_stretch": job.request.max_stretch,
+    }
+
+
+def _stay(
+    span: LeaseSpan,
+    others: list[JobRecord],
+    names: JobNames,
+    rows: list[EnergyRow],
+    index_of: dict[str, int],
+) -> Stay:
+    own = [row for row in rows if row.token == span.token]
+    known = [row for row in own if row.energy_j is not None]
+    joules = sum(row.energy_j or 0.0 for row in known) if known else None
+    # All GPUs of a lease are held together, so the time is that of one of them.
+    seconds = max((row.seconds for row in known), default=0.0)
+    return Stay(
+        token=span.token,
+        node=span.placement.node,
+        gpus=sorted(index_of[uuid] for uuid in span.placement.gpu_uuids if uuid in index_of),
+        from_s=span.granted_s,
+        until_s=span.released_s,
+        beside=[names.name(other) for other in others],
+        energy_j=joules,
+        mean_w=joules / seconds if joules is not None and seconds > 0 else None,
+    )

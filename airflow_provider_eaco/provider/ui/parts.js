@@ -1,0 +1,96 @@
+// What several views are made of.
+
+import { nowS } from "./api.js";
+import { hueOf } from "./colours.js";
+import { h } from "./dom.js";
+import { duration, instant, isKnown, percent, UNKNOWN } from "./format.js";
+
+export const badge = (text, kind = "plain") => h("span", { class: `badge ${kind}` }, text);
+
+const LEASE_KINDS = { trial: "trial", confirmed: "good", unconfirmed: "warn", yielding: "warn", exclusive: "plain" };
+export const leaseBadge = (state) => badge(state, LEASE_KINDS[state] || "plain");
+
+/** A job's name with its colour; the whole name is in the title when there is no room for it. */
+export function chip(job) {
+  const name = job.label;
+  return h(
+    "span",
+    { class: job.dag_id === null ? "chip hidden-job" : "chip", style: { "--hue": hueOf(job.job_id) }, title: name },
+    h("span", { class: "dot", "aria-hidden": "true" }),
+    h("span", { class: "chip-name" }, name),
+  );
+}
+
+/** A bar from 0 to `limit`; an unknown value has no bar, which is not an empty one. */
+export function bar(value, limit, kind = "") {
+  const share = isKnown(value) && isKnown(limit) && limit > 0 ? Math.min(1, value / limit) : null;
+  return h(
+    "span",
+    { class: `bar ${kind} ${share === null ? "unknown" : ""}`, "aria-hidden": "true" },
+    share === null ? null : h("span", { class: "fill", style: { "--share": share } }),
+  );
+}
+
+export const utilisation = (value) => (value === null ? UNKNOWN : percent(value));
+
+/** How long ago, with the instant as title. */
+export function since(at) {
+  const age = at === null ? UNKNOWN : duration(Math.max(0, nowS() - at));
+  return h("time", { title: instant(at), datetime: at === null ? null : new Date(at * 1000).toISOString() }, age);
+}
+
+/** A table with a caption for screen readers; `columns` are [title, class] pairs. */
+export function table(caption, columns, rows) {
+  const head = columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title));
+  return h(
+    "div",
+    { class: "table-frame", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", null, h("caption", { class: "sr" }, caption), h("thead", null, h("tr", null, head)), h("tbody", null, rows)),
+  );
+}
+
+export const empty = (title, text) => h("div", { class: "empty" }, h("h2", null, title), text ? h("p", null, text) : null);
+
+export function button(text, onClick, more = {}) {
+  return h("button", { type: "button", ...more, on: { click: onClick } }, text);
+}
+
+/** Newer and older pages of a list. */
+export function pager(page, onOffset) {
+  if (page.total <= page.limit && page.offset === 0) return null;
+  const last = Math.min(page.offset + page.limit, page.total);
+  return h(
+    "nav",
+    { class: "pager", "aria-label": "Pages" },
+    button("Previous", () => onOffset(Math.max(0, page.offset - page.limit)), { disabled: page.offset === 0 }),
+    h("span", null, page.total ? `${page.offset + 1}–${last} of ${page.total}` : "0"),
+    button("Next", () => onOffset(page.offset + page.limit), { disabled: last >= page.total }),
+  );
+}
+
+/** A labelled choice. `options` are [value, text] pairs. */
+export function choice(label, options, value, onChange) {
+  return h(
+    "label",
+    { class: "field" },
+    h("span", null, label),
+    h(
+      "select",
+      { value: String(value), on: { change: (event) => onChange(event.target.value) } },
+      options.map(([each, text]) => h("option", { value: each, selected: String(each) === String(value) }, text)),
+    ),
+  );
+}
+
+/** The reasons of a job that waits: the most severe as a sentence, all others below it. */
+export function reasons(list) {
+  const [first, ...others] = list;
+  if (!first) return null;
+  return h(
+    "div",
+    { class: "reasons" },
+    h("p", { class: "sentence" }, first.sentence === null ? "hidden: its DAG is not yours to read" : first.sentence),
+    h("p", { class: "fine" }, badge(first.code, first.code === "on_hold" ? "warn" : "plain"), " to change it: ", first.what_would_change_it),
+    others.map((other) => h("p", { class: "fine" }, badge(other.code), " ", other.sentence === null ? "" : other.sentence)),
+  );
+}
