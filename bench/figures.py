@@ -21,6 +21,7 @@ class Kind(StrEnum):
     RATE = "rate on this machine"
     RATIO = "ratio of two rates, paired in one run"
     MEMORY = "highest memory of a process"
+    SIZE = "what is sent over the network"
     GROWTH = "exponent of CPU time in the number of jobs"
 
 

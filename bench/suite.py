@@ -21,6 +21,7 @@ from bench import (
     bench_handover,
     bench_heartbeat,
     bench_horizon,
+    bench_page,
     bench_scale,
     bench_store,
     bench_telemetry,
@@ -111,6 +112,11 @@ BENCHMARKS = {
         Benchmark("horizon", "one admission cycle with the ordering horizon", run_horizon),
         Benchmark("scale", "the simulator on growing parts of the Philly trace", bench_scale.run),
         Benchmark("store", "the store's calls with 1,000 waiting jobs and 512 GPUs", run_store),
+        Benchmark(
+            "page",
+            "the page and every route of the API, with 1,000 waiting jobs and 512 GPUs",
+            bench_page.run,
+        ),
         Benchmark("telemetry", "one look at eight real GPUs with 32 processes", bench_telemetry.run),
         Benchmark("heartbeat", "a heartbeat of the live executor with 1,000 held tasks", bench_heartbeat.run),
         Benchmark(

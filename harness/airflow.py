@@ -92,9 +92,10 @@ class Airflow:
 
     # Life
 
-    def start(self) -> None:
+    def start(self, *, only_api: bool = False) -> None:
         """Bring the database up to date, start all components and return when a task can run at once.
 
+        :param only_api: start nothing but the API server: nobody schedules.
         :raises HarnessError: if one of them is not there in time; then nothing is left running.
         """
         self.home.mkdir(parents=True, exist_ok=True)
@@ -102,9 +103,12 @@ class Airflow:
         try:
             self.run_cli("db", "migrate", timeout_s=READY_TIMEOUT_S)
             self.start_component(API_SERVER, "api-server", "--host", "127.0.0.1", "--port", str(self._port))
-            self.start_component(DAG_PROCESSOR, "dag-processor")
-            self.start_scheduler()
-            self._await_ready()
+            if not only_api:
+                self.start_component(DAG_PROCESSOR, "dag-processor")
+                self.start_scheduler()
+            self._await_api()
+            if not only_api:
+                self._await_scheduling()
         except BaseException:
             self.stop()
             raise
@@ -284,9 +288,11 @@ class Airflow:
 
     # Making
 
-    def _await_ready(self) -> None:
+    def _await_api(self) -> None:
         self.wait_for(lambda: self.api.answers("/api/v2/monitor/health"), "the API server", READY_TIMEOUT_S)
         self.api.log_in(*[*self.settings.users][-1:] * 2)
+
+    def _await_scheduling(self) -> None:
         # The first request to the execution API costs seconds; no task shall wait for it.
         self.wait_for(lambda: self.api.answers("/execution/health"), "the execution API", READY_TIMEOUT_S)
         self.wait_for(self._is_scheduling, "the scheduler's heartbeat", READY_TIMEOUT_S)
