@@ -126,6 +126,21 @@ OPTIONS: tuple[Option, ...] = (
         "350",
     ),
     Option(
+        "price_per_kwh",
+        "string",
+        "",
+        "What a kilowatt-hour costs this site, in its currency: a number above 0. `airflow eaco report` then"
+        " names costs. Empty: no cost is shown.",
+        "0.28",
+    ),
+    Option(
+        "currency",
+        "string",
+        "",
+        "The currency of price_per_kwh, as it is to be shown after an amount.",
+        "EUR",
+    ),
+    Option(
         "simulated_nodes",
         "string",
         "auto",

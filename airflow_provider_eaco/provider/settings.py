@@ -69,6 +69,8 @@ class EacoSettings:
     telemetry: GpuSource = GpuSource.AUTO
     node_power: NodePowerSettings | None = None
     carbon_g_per_kwh: float | None = None
+    price_per_kwh: float | None = None
+    currency: str = ""
     are_nodes_listed: bool = False
     host: str = "host"
     has_driver: bool = False
@@ -133,15 +135,23 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         simulated_truth=read_objects("simulated_truth", read("simulated_truth")),
         telemetry=source,
         node_power=node_power(read("node_power")),
-        carbon_g_per_kwh=_carbon(read("carbon_g_per_kwh")),
+        carbon_g_per_kwh=_optional("carbon_g_per_kwh", read("carbon_g_per_kwh")),
+        price_per_kwh=_optional("price_per_kwh", read("price_per_kwh")),
+        currency=_currency(read("currency")),
         are_nodes_listed=nodes_text.strip().lower() not in {"auto", "none"},
         host=name,
         has_driver=has_driver,
     )
 
 
-def _carbon(text: str) -> float | None:
-    return above_0("carbon_g_per_kwh", text) if text.strip() else None
+def _optional(option: str, text: str) -> float | None:
+    return above_0(option, text) if text.strip() else None
+
+
+def _currency(text: str) -> str:
+    if len(text.strip()) > 16 or not text.isprintable():
+        raise setting_error("currency", f"{text!r} must be a word of at most 16 characters, such as EUR")
+    return text.strip()
 
 
 def _stretch(text: str) -> float | None:

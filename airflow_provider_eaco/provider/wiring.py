@@ -25,6 +25,7 @@ from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.energy_months import SqlEnergyMonths
 from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.jobs import enqueue
 from airflow_provider_eaco.store.ledger import SqlLedger
@@ -59,6 +60,7 @@ class Store:
     planner: SqlPlannerLock
     readings: SqlReadings
     reads: ReadModel
+    energy_months: SqlEnergyMonths
     past: PastReads
 
 
@@ -74,6 +76,7 @@ def open_store() -> Store:
         planner=SqlPlannerLock(database),
         readings=SqlReadings(database),
         reads=ReadModel(database),
+        energy_months=SqlEnergyMonths(database),
         past=PastReads(database),
     )
 
@@ -181,7 +184,8 @@ def _simulated_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:
         TruthTable(built_in_book(), parse_truth(settings.simulated_truth)),
         time_scale=settings.simulated_time_scale,
     )
-    return (NodeMeter(cluster, cluster, cluster, simulated_state=str(settings.simulated_state)),)
+    state = str(settings.simulated_state)
+    return (NodeMeter(cluster, cluster, cluster, simulated_state=state, live=cluster),)
 
 
 def present_pools(settings: EacoSettings | None = None) -> Sequence[PoolState]:

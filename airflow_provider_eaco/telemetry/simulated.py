@@ -128,6 +128,8 @@ class SimulatedCluster:
         self._clock = clock
         self._state = state
         self._interim_at_s = float("-inf")
+        self._read_model: DeviceModel | None = None
+        self._read_signature: tuple[int, int, int] | None = None
 
     def inventory(self) -> Sequence[Node]:
         """Return the configured nodes, reported now."""
@@ -202,12 +204,10 @@ class SimulatedCluster:
         self._interim_at_s = now_s
         for job_id, token in own:
             self.write_energy(job_id, token, energy_log)
-        model = self._file.load()
-        if model is None:
-            return
-        model.advance(now_s)
-        for node in model.nodes:
-            energy_log.add_machine(_machine_energy(model, node))
+        model = self._model_now()
+        if model is not None:
+            for node in model.nodes:
+                energy_log.add_machine(_machine_energy(model, node))
 
     def run_energy(self, job_id: str, token: int) -> RunEnergy | None:
         """Return the energy record of the job under this token up to now, in simulated time.
@@ -226,13 +226,21 @@ class SimulatedCluster:
 
     def _find(self, job_id: str, token: int) -> tuple[Resident, bool] | None:
         """Return the job under this token, and whether it is resident now."""
-        model = self._file.load()
+        model = self._model_now()
         if model is None:
             return None
-        model.advance(self._clock())
         key = job_id, token
         one = model.residents.get(key) or model.departed.get(key)
         return None if one is None else (one, key in model.residents)
+
+    def _model_now(self) -> DeviceModel | None:
+        """Return the present state, read anew only if the file has changed: many ask for many jobs."""
+        signature = self._file.signature()
+        if signature is None or signature != self._read_signature:
+            self._read_model, self._read_signature = self._file.load(), signature
+        if self._read_model is not None:
+            self._read_model.advance(self._clock())
+        return self._read_model
 
     def _make(self) -> DeviceModel:
         now_s = self._clock()

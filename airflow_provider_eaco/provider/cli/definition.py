@@ -44,6 +44,17 @@ ARG_FILE_FORMAT = _arg(
 )
 ARG_NODE = _arg("node", metavar="NODE", help="name of the node, as `nodes` shows it")
 ARG_UNDO = _arg("--undo", action="store_true", default=False, help="let new work start there again")
+ARG_MONTH = _arg(
+    "--month", metavar="YYYY-MM", default=None, help="a month in UTC, or all (default: the present one)"
+)
+ARG_REPORT_OUTPUT = _arg(
+    "--output",
+    "-o",
+    choices=("table", "json", "yaml", "csv", "html"),
+    default="table",
+    metavar="(table, json, yaml, csv, html)",
+    help="output format (default: table)",
+)
 ARG_POOL_NAME = _arg("name", metavar="NAME", help="name of a GPU pool, as `status` shows it")
 
 
@@ -130,6 +141,12 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                     ARG_TASK,
                 ),
                 _command("leases", "view_commands.leases", "List who holds which GPUs, with whom"),
+                ActionCommand(
+                    name="report",
+                    help="Report energy, cost and savings by month, team, pool, DAG and family",
+                    func=lazy_load_command(f"{_COMMANDS}.report_commands.report"),
+                    args=(ARG_MONTH, ARG_REPORT_OUTPUT, ARG_VERBOSE),
+                ),
                 _command("nodes", "view_commands.nodes", "List nodes and their GPUs"),
                 _PROFILES,
                 _command(

@@ -1,0 +1,49 @@
+"""The verb that reports energy by month."""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import Namespace
+
+from airflow_provider_eaco.core.energy.records import month_of
+from airflow_provider_eaco.provider.cli.console import (
+    CommandError,
+    print_document,
+    print_line,
+    print_section,
+    reading,
+)
+from airflow_provider_eaco.provider.energy_report import make_report
+from airflow_provider_eaco.provider.report_forms import as_csv, as_document, as_html, line_rows, month_rows
+from airflow_provider_eaco.provider.settings import load_settings
+
+EMPTY = "no energy is recorded for {month}"
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+
+
+@reading
+def report(args: Namespace) -> None:
+    """Show what teams, pools, DAGs and families have used, month by month."""
+    from airflow_provider_eaco.provider.wiring import open_store
+
+    store, settings = open_store(), load_settings()
+    month = args.month or month_of(store.clock.now_s())
+    if month != "all" and not _MONTH.fullmatch(month):
+        raise CommandError(f"--month: {month!r} must be a month such as 2026-12, or all")
+    stored = store.energy_months.read(None if month == "all" else month)
+    made = make_report(stored, store.profiles.book(), settings)
+    if args.output == "csv":
+        sys.stdout.write(as_csv(made))
+    elif args.output == "html":
+        sys.stdout.write(as_html(made))
+    elif args.output != "table":
+        print_document(as_document(made), args.output)
+    elif not made.months:
+        print_line(EMPTY.format(month="any month" if month == "all" else month))
+    else:
+        print_section("All GPUs", month_rows(made), args.output, empty="")
+        for kind in dict.fromkeys(line.group for line in made.lines):
+            rows = [row for row in line_rows(made) if row["group"] == kind]
+            print_section(f"By {kind}", rows, args.output, empty="")
+        print_line(f"\n{made.method}")
