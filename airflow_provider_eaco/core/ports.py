@@ -321,6 +321,28 @@ class EnergyUse(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class UsedEnergy:
+    """What a job used on a node between two instants, spread evenly over them; ``partial``: at least that.
+
+    ``energy_j`` is ``None`` where nothing was measured.
+    """
+
+    job_id: str
+    node: str
+    begin_s: float
+    end_s: float
+    energy_j: float | None
+    partial: bool = False
+
+
+class EnergyUse(Protocol):
+    """What jobs have used, as far as it is recorded."""
+
+    def used_since(self, since_s: float) -> Sequence[UsedEnergy]:
+        """Return all parts that end after ``since_s``; those of one job do not overlap on a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunMeter:
     """What a meter saw of one job's run under one lease; ``None`` is unknown.
 

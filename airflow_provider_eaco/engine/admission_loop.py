@@ -17,8 +17,16 @@ from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
-from airflow_provider_eaco.core.ports import DecisionLog, Ledger, LedgerView, PlannerLock, ProfileStore
+from airflow_provider_eaco.core.ports import (
+    DecisionLog,
+    EnergyUse,
+    Ledger,
+    LedgerView,
+    PlannerLock,
+    ProfileStore,
+)
 from airflow_provider_eaco.engine.applier import Applied, Applier, Rejection
+from airflow_provider_eaco.engine.budgets import READ_EVERY_S, DayEnergy
 from airflow_provider_eaco.engine.past import PastUse
 from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
@@ -66,6 +74,8 @@ class AdmissionLoop:
     :param planner_ttl_s: how long the planner lock outlives a planner that died.
     :param report_timeout_s: see :class:`~airflow_provider_eaco.engine.snapshots.SnapshotBuilder`.
     :param pricing: where policies that weigh joules by prices have them from, by default without a solver.
+    :param energy_use: what jobs have used, for pools with a budget of kilowatt-hours; read every
+        ``read_use_every_s`` at most.
     """
 
     def __init__(
@@ -82,6 +92,8 @@ class AdmissionLoop:
         policy_of: MakePolicy = make_policy,
         ordering_of: MakeOrdering = make_ordering,
         pricing: EnergyPricing | None = None,
+        energy_use: EnergyUse | None = None,
+        read_use_every_s: float = READ_EVERY_S,
     ) -> None:
         self._ledger = ledger
         self._profiles = profiles
@@ -95,6 +107,7 @@ class AdmissionLoop:
         self._pricing = pricing or EnergyPricing(None)
         self._builder = SnapshotBuilder(report_timeout_s)
         self._past = PastUse(ledger)
+        self._day = DayEnergy(energy_use, read_use_every_s)
         self._applier = Applier(ledger, profiles, decisions)
         self._policies: dict[PoolSettings, AdmissionPolicy] = {}
 
@@ -139,6 +152,7 @@ class AdmissionLoop:
         try:
             ordering, rules = self._ordering_of(settings.ordering), make_rules(settings)
             policy = self._policy(settings)
+            snapshot = self._day.told(snapshot)
             if getattr(policy, "weighs_prices", False):
                 snapshot = replace(snapshot, prices=self._pricing.of(snapshot))
             plan = run_cycle(policy, ordering, snapshot, rules)

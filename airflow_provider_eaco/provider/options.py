@@ -38,7 +38,11 @@ OPTIONS: tuple[Option, ...] = (
         "predictor (conservative, learned), reject_after_s, "
         "rules, ageing_s, reserve_after_s, fair_share, aligned, demand, strangers (alert, yield: what "
         "follows when somebody else uses a held GPU); for policies that use them mean_stretch, "
-        "prices (lp: needs scipy; greedy) and power_limits (off, advise, apply; no policy limits power yet).",
+        "prices (lp: needs scipy; greedy) and power_limits (off, advise, apply; no policy limits power yet); "
+        "energy_budget (an object with power_w: what the pool's nodes may draw, kwh_per_day: what tasks may"
+        " use there in one day (UTC), and action: hold or warn) and shift (an object with max_h, horizon_h and"
+        " factor: how long a shiftable task waits while a series is above factor times its mean of the next"
+        " horizon_h hours).",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(
@@ -139,6 +143,33 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "The currency of price_per_kwh, as it is to be shown after an amount.",
         "EUR",
+    ),
+    Option(
+        "price_series",
+        "string",
+        "",
+        "What a kilowatt-hour costs over time: the absolute path of a CSV file, or a URL that gives one, with"
+        " the columns time (ISO 8601 with offset) and value. Each value holds until the next row's time, the"
+        " last row ends the series. Tasks that ask for it (shiftable) wait while the price is high. A file is"
+        " read again when it changes, a URL every ten minutes. Empty, or nothing that can be read: nothing is"
+        " shifted.",
+        "/etc/airflow/price.csv",
+    ),
+    Option(
+        "carbon_series",
+        "string",
+        "",
+        "Grams of CO2 equivalent of a kilowatt-hour over time, in the form of price_series. With both, a"
+        " shiftable task waits while either is high.",
+        "https://grid.example.org/intensity.csv",
+    ),
+    Option(
+        "max_shift",
+        "float",
+        "12",
+        "Hours that a shiftable task waits at most after it was first queued, for pools without a shift of"
+        " their own. A task with a deadline waits only while twice its run time alone still fits before it.",
+        "6",
     ),
     Option(
         "simulated_nodes",

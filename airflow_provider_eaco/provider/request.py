@@ -36,6 +36,7 @@ ARGUMENTS = (
     "max_stretch",
     "deadline",
     "share",
+    "shiftable",
 )
 
 _DIGEST_LENGTH = 8
@@ -58,6 +59,7 @@ def gpu_request(
     max_stretch: float | None = None,
     deadline: timedelta | float | None = None,
     share: str | Share | None = None,
+    shiftable: bool | None = None,
     executor_config: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return an ``executor_config`` that asks for GPUs; every value in it is JSON.
@@ -75,6 +77,8 @@ def gpu_request(
     :param deadline: wall time after the task was first queued, as a ``timedelta`` or in seconds.
     :param share: ``auto`` (the policy decides), ``never``, or ``always`` (also where the set was never
         measured and the task cannot yield).
+    :param shiftable: whether the task may wait, before it starts, for hours in which energy is cheaper or
+        cleaner, within ``[eaco] max_shift`` and its deadline; by default it may not.
     :param executor_config: an existing config, whose other keys are kept.
     :raises InvalidRequestError: for any value that no cluster could read; it names the argument.
     """
@@ -88,6 +92,7 @@ def gpu_request(
         "max_stretch": max_stretch,
         "deadline": deadline,
         "share": share,
+        "shiftable": shiftable,
     }
     request = _checked({name: value for name, value in written.items() if value is not None})
     return {**(executor_config or {}), CONFIG_KEY: request}
@@ -144,6 +149,7 @@ def parse_executor_config(
         max_stretch=values.get("max_stretch", default_max_stretch),
         deadline_s=values.get("deadline"),
         share=Share(values.get("share", Share.AUTO)),
+        shiftable=values.get("shiftable", False),
     )
 
 
@@ -170,6 +176,7 @@ def _checked(written: Mapping[str, Any]) -> dict[str, Any]:
         "max_stretch": _check_stretch,
         "deadline": parse_seconds,
         "share": _check_share,
+        "shiftable": _check_flag,
     }
     return {name: check(written[name], name) for name, check in checks.items() if name in written} | (
         {} if "gpus" in written else {"gpus": 1}
@@ -251,6 +258,12 @@ def _check_share(value: object, argument: str) -> str:
     if not isinstance(value, str) or value not in tuple(Share):
         raise InvalidRequestError(argument, f"{shown(value)} must be one of {allowed}")
     return Share(value).value
+
+
+def _check_flag(value: object, argument: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequestError(argument, f"{shown(value)} must be True or False")
+    return value
 
 
 def _refuse_lost_objects(value: object, argument: str, depth: int) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_eaco.core.model.energy_budget import Shift
 from airflow_provider_eaco.core.model.pool import (
     DemandCurve,
     FairShare,
@@ -21,6 +22,14 @@ from airflow_provider_eaco.core.model.pool import (
     Spreading,
     StrangerAction,
     TeamSource,
+)
+from airflow_provider_eaco.provider.energy_settings import (
+    SERIES,
+    SeriesSource,
+    energy_budget,
+    hours_s,
+    series_source,
+    shift,
 )
 from airflow_provider_eaco.provider.node_settings import (
     GpuSource,
@@ -75,6 +84,7 @@ class EacoSettings:
     host: str = "host"
     has_driver: bool = False
 
+    series: tuple[SeriesSource, ...] = ()
     def pool_for(self, airflow_pool: str) -> PoolSettings:
         """Return the GPU pool that serves jobs of this Airflow pool: the one of its name, else the first."""
         for pool in self.pools:
@@ -115,10 +125,13 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         where the names and GPUs of nodes have to differ.
     :raises InvalidSettingError: naming the option.
     """
-    shared = {
+    shared: dict[str, Any] = {
         "trial_limit_s": above_0("trial_limit", read("trial_limit")),
         "reject_after_s": _reject_after("reject_after", read("reject_after")),
     }
+    named = [series_source(option, read(option)) for option in SERIES]
+    max_shift_s = hours_s("max_shift", read("max_shift"))
+    shared["shift"] = Shift(max_shift_s) if any(named) else None
     source = gpu_source(read("telemetry"))
     nodes_text, name = read("simulated_nodes"), safe_name(host)
     simulates = source is GpuSource.SIMULATED or (source is GpuSource.AUTO and not has_driver)
@@ -142,6 +155,7 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         host=name,
         has_driver=has_driver,
     )
+        series=tuple(each for each in named if each is not None),
 
 
 def _optional(option: str, text: str) -> float | None:
@@ -176,7 +190,7 @@ def _state_file(text: str, home: Path) -> Path:
     return path
 
 
-def _pools(text: str, shared: Mapping[str, float]) -> tuple[PoolSettings, ...]:
+def _pools(text: str, shared: Mapping[str, Any]) -> tuple[PoolSettings, ...]:
     rows = read_json("pools", text)
     if not isinstance(rows, dict) or not rows or not all(isinstance(row, dict) for row in rows.values()):
         raise setting_error(
@@ -187,7 +201,7 @@ def _pools(text: str, shared: Mapping[str, float]) -> tuple[PoolSettings, ...]:
     return tuple(_pool(name, row, shared) for name, row in rows.items())
 
 
-def _pool(name: str, row: Mapping[str, Any], shared: Mapping[str, float]) -> PoolSettings:
+def _pool(name: str, row: Mapping[str, Any], shared: Mapping[str, Any]) -> PoolSettings:
     option = f"pools, {name}"
     if not name.strip() or not name.isprintable() or len(name) > _MAX_POOL_NAME:
         raise setting_error(
@@ -299,4 +313,6 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "mean_stretch": _mean_stretch,
     "power_limits": one_of(PowerLimits),
     "prices": one_of(Prices),
+    "energy_budget": energy_budget,
+    "shift": shift,
 }

@@ -6,10 +6,12 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
 from airflow_provider_eaco import __version__
+from airflow_provider_eaco.core.model.energy_budget import BudgetAction, EnergyBudget
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.pool import PredictorName
 from airflow_provider_eaco.simulator.beliefs import Belief
@@ -67,6 +69,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIMIT",
         help="of all jobs, by work, for a policy that bounds it: run time / exclusive run time",
     )
+    add_budget_arguments(parser)
+
+
+def add_budget_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the cluster may draw, and its jobs may use in a day."""
+    budget = parser.add_argument_group("energy budget")
+    budget.add_argument("--power-budget", type=number(above=0), metavar="W", help="what the cluster may draw")
+    budget.add_argument(
+        "--energy-budget", type=number(above=0), metavar="KWH", help="what jobs may use in 24 h from 0 on"
+    )
+    budget.add_argument(
+        "--over-budget",
+        type=BudgetAction,
+        choices=list(BudgetAction),
+        default=BudgetAction.HOLD,
+        help="whether a job that would exceed them waits (default: %(default)s)",
+    )
+
+
+def energy_budget_of(options: argparse.Namespace) -> EnergyBudget | None:
+    """Return the budget, ``None`` where neither watts nor kilowatt-hours are named."""
+    if options.power_budget is None and options.energy_budget is None:
+        return None
+    return EnergyBudget(options.power_budget, options.energy_budget, options.over_budget)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -210,6 +236,7 @@ def execute(options: argparse.Namespace) -> int:
         belief_error=options.belief_error,
         duration_error=options.duration_error,
         power_scale=options.power_scale,
+        energy_budget=energy_budget_of(options),
         day=DayChoices(options.scenario, options.demand, options.oversized),
     )
     scenario = scenario_of(options, choices)
@@ -241,6 +268,7 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
         "mean_stretch_limit": scenario.mean_stretch_limit,
         "power_levels_w": list(scenario.truth.limits_w),
         "predictor": scenario.settings.predictor,
+        **_of_the_budget(scenario),
         **measured,
         **bounds_in_summary(scenario, recording.runs, measured),
         **_of_the_day(scenario, recording),
@@ -249,6 +277,11 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
     }
     write_run(folder, scenario.jobs, recording, summary)
     return summary
+
+
+def _of_the_budget(scenario: Scenario) -> dict[str, object]:
+    budget = scenario.settings.energy_budget
+    return {} if budget is None else {"energy_budget": asdict(budget)}
 
 
 def _of_the_day(scenario: Scenario, recording: Recording) -> dict[str, object]:

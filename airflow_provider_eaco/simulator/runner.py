@@ -27,6 +27,7 @@ from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
 from airflow_provider_eaco.simulator.decisions import DecisionRecorder
+from airflow_provider_eaco.simulator.energy_use import SimulatedUse, asleep_w, sees_nodes
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from airflow_provider_eaco.simulator.recording import Recording
@@ -75,17 +76,21 @@ class Simulation:
             self.recording, self.profiles.book, self._left_s, self._index_of, scenario.truth.gpu_model
         )
         names = {settings.name, *(job.pool for job in scenario.jobs if job.pool)}
-        pool = PoolState(settings, {name: AirflowPool(None) for name in sorted(names)})
+        airflow_pools = {name: AirflowPool(None) for name in sorted(names)}
+        pool = PoolState(settings, airflow_pools, asleep_w=asleep_w(scenario))
+        seen = sees_nodes(scenario)
         self._loop = AdmissionLoop(
             self.ledger,
             self.profiles,
             self._decisions,
             MemoryPlannerLock(self.clock),
-            pools=lambda: (self._steering.seen(pool) if self._steers else pool,),
+            pools=lambda: (self._steering.seen(pool) if seen else pool,),
             owner=OWNER,
             report_timeout_s=None,
             ordering_of=scenario.ordering_of,
             pricing=EnergyPricing(energy_solver()),
+            energy_use=SimulatedUse(scenario, self.recording, self.cluster, self.ledger),
+            read_use_every_s=0.0,
         )
         self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
         self._look_again_s: float | None = None

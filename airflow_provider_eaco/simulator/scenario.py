@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from airflow_provider_eaco.core.model.energy_budget import EnergyBudget
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.node_power import SleepRule
 from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits, PredictorName
@@ -85,6 +86,7 @@ class Choices:
     belief_error: float = 0.0
     duration_error: float = 0.0
     power_scale: float = 1.0
+    energy_budget: EnergyBudget | None = None
     day: DayChoices = USUAL_DAY
 
 
@@ -295,6 +297,7 @@ def _settings(
         memory_margin_mib=0,
         power_limits=PowerLimits.APPLY if choices.power_levels else PowerLimits.OFF,
         predictor=choices.predictor,
+        energy_budget=choices.energy_budget,
     )
     if choices.mean_stretch is not None:
         settings = replace(settings, mean_stretch=choices.mean_stretch)

@@ -32,6 +32,7 @@ _REQUEST = (
     "max_stretch",
     "deadline_s",
     "share",
+    "shiftable",
 )
 _PROGRESS = (
     "units_done",
@@ -157,10 +158,10 @@ def records_of(rows: Iterable[Any]) -> list[JobRecord]:
 
 
 def _request(values: tuple[Any, ...]) -> GpuRequest:
-    gpus, family, gpu_memory_mib, models_json, host_memory_mib, max_stretch, deadline_s, share = values
+    gpus, family, gpu_mib, models_json, host_mib, max_stretch, deadline_s, share, shiftable = values
     models = tuple(json.loads(models_json))
     return GpuRequest(
-        gpus, family, gpu_memory_mib, models, host_memory_mib, max_stretch, deadline_s, Share(share)
+        gpus, family, gpu_mib, models, host_mib, max_stretch, deadline_s, Share(share), shiftable
     )
 
 
@@ -205,6 +206,7 @@ def _request_values(request: GpuRequest) -> dict[str, Any]:
         "max_stretch": request.max_stretch,
         "deadline_s": request.deadline_s,
         "share": request.share.value,
+        "shiftable": request.shiftable,
     }
 
 

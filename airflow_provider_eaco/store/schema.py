@@ -92,6 +92,7 @@ job = Table(
     Column("max_stretch", Double),
     Column("deadline_s", Double),
     Column("share", Text, nullable=False),
+    Column("shiftable", Boolean, nullable=False),
     Column("phase", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("process", Text),

@@ -21,6 +21,7 @@ config = gpu_request(
     max_stretch=1.1,
     deadline=timedelta(hours=6),
     share="never",
+    shiftable=True,
     executor_config={"other": 1},
 )
 config["eaco"]

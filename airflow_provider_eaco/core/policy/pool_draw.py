@@ -9,11 +9,13 @@ All is in the scope of the pool's profiles and meters: boards, or boards with th
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_provider_eaco.core.energy.power_model import BOARD_IDLE_W, BOARD_LIMIT_W, HOST_W_PER_GPU
 from airflow_provider_eaco.core.model.gpu import Gpu
+from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.node_power import NodePower
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.profile import FamilySet, PowerScope, family_set
@@ -57,27 +59,41 @@ class PoolDraw:
         self._facts = facts
         self._asleep_w = asleep_w
         self._known: dict[str, tuple[NodeState, Draw]] = {}
+        self._last: tuple[ClusterSnapshot, dict[str, Draw], Draw] | None = None
+        self._nobody: Draw | None = None
         self._most: dict[tuple[FamilySet, str, int], float | None] = {}
         solos = facts.book.solo.values()
         self._with_host = frozenset(solo.gpu_model for solo in solos if solo.scope is PowerScope.NODE)
 
     def of(self, snapshot: ClusterSnapshot) -> Draw:
         """Return the draw of all nodes of the snapshot."""
-        return total(self._node(name, state, snapshot) for name, state in snapshot.nodes.items())
+        if self._last is None or self._last[0] is not snapshot:
+            draws = {name: self._node(name, state, snapshot) for name, state in snapshot.nodes.items()}
+            self._last = snapshot, draws, total(draws.values())
+        return self._last[2]
+
+    def with_launch(self, job: Job, placement: Placement, snapshot: ClusterSnapshot) -> Draw:
+        """Return the draw of all nodes once the job is placed there."""
+        self.of(snapshot)
+        draws = dict(self._last[1]) if self._last is not None else {}
+        placed = snapshot.with_launch(job, placement)
+        draws[placement.node] = self._node(placement.node, placed.nodes[placement.node], placed)
+        return total(draws.values())
 
     def of_nobody(self, snapshot: ClusterSnapshot) -> Draw:
-        """Return what the pool would draw if nobody held GPUs and those that sleep slept on."""
-        return total(
-            self._asleep(name, state, snapshot) or total(self._idle(gpu, None) for gpu in state.node.gpus)
-            for name, state in snapshot.nodes.items()
-        )
+        """Return what the pool draws if nobody holds GPUs and who slept at the first asking sleeps on."""
+        if self._nobody is None:
+            self._nobody = total(
+                self._asleep(name, state, snapshot) or self._idle(state.node.gpus, metered=False)
+                for name, state in snapshot.nodes.items()
+            )
+        return self._nobody
 
     def added_alone_w(self, family: str, placement: Placement, snapshot: ClusterSnapshot) -> float | None:
         """Return what a job adds to idle GPUs, ``None`` if nobody can tell."""
         gpus = [gpu for gpu in snapshot.nodes[placement.node].node.gpus if gpu.uuid in placement.gpu_uuids]
         power_w = self._predicted((family,), gpus)
-        idle = total(self._idle(gpu, None) for gpu in gpus)
-        return None if power_w is None else power_w - idle.power_w
+        return None if power_w is None else power_w - self._idle(gpus, metered=False).power_w
 
     def _node(self, name: str, state: NodeState, snapshot: ClusterSnapshot) -> Draw:
         asleep = self._asleep(name, state, snapshot)
@@ -85,9 +101,8 @@ class PoolDraw:
             return asleep
         known = self._known.get(name)
         if known is None or known[0] is not state:
-            sets = [self._set(held) for held in state.sets]
-            idle = [self._idle(gpu, self._measured((gpu,))) for gpu in state.free]
-            known = self._known[name] = state, total([*sets, *idle])
+            sets = [self.of_set(held) for held in state.sets]
+            known = self._known[name] = state, total([*sets, self._idle(state.free, metered=True)])
         return known[1]
 
     def _asleep(self, name: str, state: NodeState, snapshot: ClusterSnapshot) -> Draw | None:
@@ -96,7 +111,8 @@ class PoolDraw:
             return None
         return Draw(self._asleep_w, by_meter=False)
 
-    def _set(self, held: GpuSet) -> Draw:
+    def of_set(self, held: GpuSet) -> Draw:
+        """Return the draw of one set."""
         measured_w = self._measured(held.gpus)
         predicted_w = self._predicted(held.families, held.gpus)
         known = [power_w for power_w in (measured_w, predicted_w) if power_w is not None]
@@ -104,11 +120,24 @@ class PoolDraw:
             return Draw(by_meter=False, unknown_sets=1)
         return Draw(max(known), by_meter=measured_w is not None)
 
-    def _idle(self, gpu: Gpu, measured_w: float | None) -> Draw:
-        if measured_w is not None:
-            return Draw(measured_w)
-        idle_w = self._of_board(gpu.model, BOARD_IDLE_W)
-        return Draw(by_meter=False, unknown_idle=1) if idle_w is None else Draw(idle_w, by_meter=False)
+    def _idle(self, gpus: Iterable[Gpu], *, metered: bool) -> Draw:
+        """Return the draw of GPUs that nobody holds, as measured where a meter is asked and knows."""
+        counts: Counter[str] = Counter()
+        parts_w: list[float] = []
+        for gpu in gpus:
+            measured_w = self._measured((gpu,)) if metered and self._facts.readings else None
+            if measured_w is None:
+                counts[gpu.model] += 1
+            else:
+                parts_w.append(measured_w)
+        unknown = 0
+        for model, count in counts.items():
+            idle_w = self._of_board(model, BOARD_IDLE_W)
+            if idle_w is None:
+                unknown += count
+            else:
+                parts_w.append(idle_w * count)
+        return Draw(math.fsum(parts_w), not counts, unknown_idle=unknown)
 
     def _measured(self, gpus: Iterable[Gpu]) -> float | None:
         readings = [self._facts.readings.get(gpu.uuid) for gpu in gpus]
@@ -130,6 +159,10 @@ class PoolDraw:
         if key not in self._most:
             seen = self._facts.predict(families, model, gpus)
             power_w = None if seen is None else seen.power_w
+            if power_w is None and len(families) == 1:
+                # A profile without a pace or a utilisation predicts no sets, and has a draw all the same.
+                solo = self._facts.book.solo_of(families[0], model, gpus)
+                power_w = None if solo is None else solo.power_w
             if power_w is not None and len(families) > 1:
                 rests = {family_set((*families[:n], *families[n + 1 :])) for n in range(len(families))}
                 parts = (self._most_w(rest, model, gpus) for rest in rests)

@@ -114,7 +114,7 @@ class _BudgetJudge(Judge):
         limit_w, placement = self._budget.power_w, decision.placement
         if limit_w is None or placement is None:
             return None
-        present, after = self._draw.of(snapshot), self._draw.of(snapshot.with_launch(job, placement))
+        present, after = self._draw.of(snapshot), self._draw.with_launch(job, placement, snapshot)
         if after.unknown_sets:
             return self._unknown(present, after, snapshot)
         added_w = after.power_w - present.power_w

@@ -48,6 +48,7 @@ def test_every_argument_reaches_the_executor() -> None:
         max_stretch=1.25,
         deadline=timedelta(hours=6),
         share="never",
+        shiftable=True,
     )
     assert request == GpuRequest(
         gpus=8,
@@ -58,6 +59,7 @@ def test_every_argument_reaches_the_executor() -> None:
         max_stretch=1.25,
         deadline_s=21600.0,
         share=Share.NEVER,
+        shiftable=True,
     )
 
 
@@ -139,6 +141,8 @@ REFUSED: dict[str, tuple[str, Any]] = {
     "fraction": ("share", 0.6),
     "share in other words": ("share", "sometimes"),
     "yes to share": ("share", True),
+    "shiftable in words": ("shiftable", "yes"),
+    "shiftable as a number": ("shiftable", 1),
     "faster than alone": ("max_stretch", 0.9),
     "negative stretch": ("max_stretch", -1),
     "stretch that is no number": ("max_stretch", math.nan),
@@ -272,6 +276,7 @@ SAME_FAMILY = {
     "another limit": {"max_stretch": 2.0},
     "a deadline": {"deadline": 60},
     "another wish to share": {"share": "always"},
+    "time for cheaper energy": {"shiftable": True},
     "the same memory, spelt otherwise": {"gpu_memory": 1024},
     "empty parameters": {"profile_params": {}},
 }

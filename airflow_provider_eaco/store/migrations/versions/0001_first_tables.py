@@ -126,6 +126,7 @@ def _create_job() -> None:
         sa.Column("max_stretch", sa.Double()),
         sa.Column("deadline_s", sa.Double()),
         sa.Column("share", sa.Text(), nullable=False),
+        sa.Column("shiftable", sa.Boolean(), nullable=False),
         sa.Column("phase", sa.Text(), nullable=False),
         sa.Column("owner", sa.Text(), nullable=False),
         sa.Column("process", sa.Text()),

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.core.model.energy_budget import BudgetAction, EnergyBudget, Shift
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.provider.energy_settings import SeriesSource
 from airflow_provider_eaco.provider.options import DEFAULTS, EXAMPLES, OPTIONS
 from airflow_provider_eaco.provider.settings import (
     _POOL_CHECKS,
@@ -155,6 +157,9 @@ def test_a_job_of_another_airflow_pool_goes_to_the_first_gpu_pool():
         ({"simulated_nodes": '[{"name": "a"}, {"name": "a"}]'}, "[eaco] simulated_nodes", "differ"),
         ({"simulated_nodes": '[{"name": "a", "gpu_memory": "16Gi"}]'}, "[eaco] simulated_nodes", "16Gi"),
         ({"simulated_state": "relative.json"}, "[eaco] simulated_state", "absolute"),
+        ({"price_series": "price.csv"}, "[eaco] price_series", "absolute path of a CSV file"),
+        ({"carbon_series": "ftp://example.org/c.csv"}, "[eaco] carbon_series", "http"),
+        ({"max_shift": "-1"}, "[eaco] max_shift", "hours"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(texts, setting, problem):
@@ -199,8 +204,39 @@ WRONG_IN_POOL = {
     "mean_stretch": (0.9, "none", None, math.nan),
     "prices": ("cheap", 1, None, ["lp"]),
     "power_limits": ("on", True, None),
+    "energy_budget": (
+        3500,
+        {},
+        {"action": "hold"},
+        {"power_w": 0},
+        {"power_w": "3 kW"},
+        {"kwh_per_day": -1},
+        {"power_w": 1, "action": "stop"},
+        {"watts": 1},
+    ),
+    "shift": (12, {"max_h": -1}, {"horizon_h": 0}, {"factor": 0}, {"max_shift": 1}),
     "demand": ([], {"n1": [1]}, {"n1": 24}, {"n1": [-1] * 24}, {"n1": ["1"] * 23 + ["x"]}),
 }
+
+
+def test_an_energy_budget_is_read_with_its_action():
+    """Watts, kilowatt-hours per day, or both; what breaks it waits unless it is to be warned of."""
+    budgets = {"a": {"power_w": 3500}, "b": {"kwh_per_day": 60, "action": "warn"}}
+    text = json.dumps({name: {"energy_budget": budget} for name, budget in budgets.items()})
+    first, second = parse(pools=text).pools
+    assert first.energy_budget == EnergyBudget(power_w=3500.0)
+    assert second.energy_budget == EnergyBudget(kwh_per_day=60.0, action=BudgetAction.WARN)
+
+
+def test_a_series_gives_every_pool_a_shift_and_a_pool_may_have_its_own():
+    """Without a series nothing is shifted, and no pool has a rule for it."""
+    assert parse(max_shift="3").pools[0].shift is None
+    own = '{"a": {}, "b": {"shift": {"max_h": 1, "horizon_h": 6, "factor": 1.2}}}'
+    settings = parse(pools=own, price_series="/data/price.csv", max_shift="3")
+    assert [pool.shift for pool in settings.pools] == [Shift(3 * 3600.0), Shift(3600.0, 6 * 3600.0, 1.2)]
+    assert settings.series == (SeriesSource("price", "/data/price.csv"),)
+    both = parse(price_series="https://example.org/p", carbon_series="/c.csv").series
+    assert [(each.name, each.is_http) for each in both] == [("price", True), ("carbon intensity", False)]
 
 
 def test_every_pool_setting_has_wrong_values_here():
