@@ -83,8 +83,8 @@ class EacoSettings:
     are_nodes_listed: bool = False
     host: str = "host"
     has_driver: bool = False
-
     series: tuple[SeriesSource, ...] = ()
+
     def pool_for(self, airflow_pool: str) -> PoolSettings:
         """Return the GPU pool that serves jobs of this Airflow pool: the one of its name, else the first."""
         for pool in self.pools:
@@ -154,8 +154,8 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         are_nodes_listed=nodes_text.strip().lower() not in {"auto", "none"},
         host=name,
         has_driver=has_driver,
-    )
         series=tuple(each for each in named if each is not None),
+    )
 
 
 def _optional(option: str, text: str) -> float | None:
