@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
 from harness import Airflow, AirflowSettings
 from tests.system.rig import Rig
@@ -49,3 +52,39 @@ def rig(airflow_page: Airflow, tmp_path_factory: pytest.TempPathFactory) -> Iter
     yield rig
     rig.end_runs()
     rig.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Speaks to the application under ``root`` as one user, or as nobody."""
+
+    root: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def get(self, path: str) -> requests.Response:
+        """Return the answer to a GET."""
+        return self.call("GET", path)
+
+    def call(
+        self, method: str, path: str, json: Any = None, headers: Mapping[str, str] | None = None
+    ) -> requests.Response:
+        """Return the answer, whatever its status."""
+        sent = {**self.headers, **(headers or {})}
+        return requests.request(method, f"{self.root}{path}", json=json, headers=sent, timeout=60)
+
+
+def token_of(airflow: Airflow, name: str) -> str:
+    """Return a token of the user, whose password is its name."""
+    answer = requests.post(
+        f"{airflow.api.base_url}/auth/token", json={"username": name, "password": name}, timeout=60
+    )
+    answer.raise_for_status()
+    return str(answer.json()["access_token"])
+
+
+@pytest.fixture(scope="package")
+def clients(airflow_page: Airflow) -> dict[str, Client]:
+    """One client for each user, and ``anonymous``."""
+    root = f"{airflow_page.api.base_url}/eaco"
+    tokens = {name: {"Authorization": f"Bearer {token_of(airflow_page, name)}"} for name in USERS}
+    return {"anonymous": Client(root), **{name: Client(root, headers) for name, headers in tokens.items()}}

@@ -33,7 +33,7 @@ export function render(data, page) {
   ];
 }
 
-const COLUMNS = (name) => [[name], ["Energy"], ["", "wide"], ["GPU hours", "number"], ["Jobs", "number"], ["Same work alone", "number"], ["Difference", "number"]];
+const COLUMNS = (name) => [[name], ["Energy", "number"], ["", "wide"], ["GPU hours", "number"], ["Jobs", "number"], ["Same work alone", "number"], ["Difference", "number"]];
 
 function saved({ compared_j: used, exclusive_j: alone }) {
   return isKnown(used) && isKnown(alone) && alone > 0 ? (alone - used) / alone : null;
