@@ -135,10 +135,22 @@ class Airflow:
             raise HarnessError(f"these processes could not be ended: {[process.pid for process in left]}")
 
     def start_component(
-        self, name: str, *arguments: str, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
     ) -> None:
-        """Start ``airflow ARGUMENTS`` as the component ``name``, with further variables of its own."""
-        variables = {**self._environment, **(environment or {})}
+        """Start ``airflow ARGUMENTS`` as the component ``name``, with further variables of its own.
+
+        An ``AIRFLOW_HOME`` among them is a machine of its own, as far as that goes on one.
+
+        :param without: Airflow options, as ``section.name``, that it is not told.
+        """
+        left_out = {_variable(option) for option in without}
+        told = {key: value for key, value in self._environment.items() if key not in left_out}
+        variables = {**told, **(environment or {})}
+        self._sweep.add_home(Path(variables["AIRFLOW_HOME"]))
         self._ended_on_purpose.discard(name)
         self._components[name] = Component(name, _command(*arguments), variables, self.home)
         self._sweep.add(self._components[name])

@@ -80,9 +80,13 @@ class ProcessSweep:
     """
 
     def __init__(self, home: Path) -> None:
-        self._marker = os.fsencode(f"AIRFLOW_HOME={home}")
+        self._markers = {_marker(home)}
         self._sessions: set[int] = set()
         self._seen: dict[int, Process] = {}
+
+    def add_home(self, home: Path) -> None:
+        """Count what has this home among the processes to end."""
+        self._markers.add(_marker(home))
 
     def add(self, component: Component) -> None:
         """Count what this component starts among the processes to end."""
@@ -117,6 +121,11 @@ class ProcessSweep:
 
     def _is_marked(self, process: Process) -> bool:
         try:
-            return self._marker in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
         except OSError:  # gone in the meantime, or of another user
             return False
+        return not self._markers.isdisjoint(variables)
+
+
+def _marker(home: Path) -> bytes:
+    return os.fsencode(f"AIRFLOW_HOME={home}")

@@ -374,7 +374,8 @@ class LaunchOrder:
     """What a dispatcher needs to start one job's process group.
 
     ``entry_point`` is ``module:function``, called with ``payload`` in a fresh process whose environment was
-    set from ``environment`` before any user code is imported.
+    set from ``environment`` before any user code is imported. ``placement`` is that of the lease, ``None``
+    without one.
     """
 
     job_id: str
@@ -382,16 +383,23 @@ class LaunchOrder:
     entry_point: str
     payload: str
     environment: Mapping[str, str]
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
     """What a dispatcher knows of a process group. ``exit_code`` is ``None`` while it lives, and for an
     adopted one whose code nobody could collect (then ``alive`` is false).
+
+    ``begun``: whether it is known to have begun. One on another machine counts as alive before that; one that
+    is gone without having begun was never there, or could not be started if it has an ``exit_code``.
+    ``cause`` says why, as far as that is known.
     """
 
     alive: bool
     exit_code: int | None = None
+    begun: bool = True
+    cause: str | None = None
 
 
 class Dispatcher(Protocol):

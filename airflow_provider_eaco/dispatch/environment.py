@@ -7,8 +7,9 @@ imported, so that CUDA, which reads them once, sees ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
-from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.model.placement import Placement
 
 JOB_ID_VARIABLE = "EACO_JOB_ID"
 LEASE_TOKEN_VARIABLE = "EACO_LEASE_TOKEN"  # noqa: S105 - the name of a fencing token, not a secret
@@ -21,7 +22,20 @@ LOG_FILE_VARIABLE = "EACO_LOG_FILE"
 _DEVICE_VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
-def granted_environment(lease: Lease, family: str, simulated_state: str | None = None) -> dict[str, str]:
+class Grant(Protocol):
+    """What a task was granted: a lease, or a node's claim on one."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def token(self) -> int: ...
+
+    @property
+    def placement(self) -> Placement: ...
+
+
+def granted_environment(lease: Grant, family: str, simulated_state: str | None = None) -> dict[str, str]:
     """Return the variables of a task that holds ``lease``.
 
     GPUs are named by UUID and never by index, since NVML and CUDA may count the cards of one machine

@@ -84,6 +84,11 @@ class ProcessReference:
         return self.host == socket.gethostname()
 
     @property
+    def is_in_reach(self) -> bool:
+        """Whether it can be followed from here."""
+        return self.on_this_host
+
+    @property
     def since_this_boot(self) -> bool:
         return self.boot == boot_id()
 

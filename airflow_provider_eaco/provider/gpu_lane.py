@@ -114,7 +114,7 @@ class GpuLane:
         self._view = None
         self._carry_out_revocations()
         self.endings.retry_releases()
-        ended = self.groups.ended()
+        ended = self._launcher.settle(self.groups.ended())
         if ended:
             reports = self._reports(each.group for each in ended)
             facts = self._facts(each.group.job_id for each in ended)
@@ -130,7 +130,7 @@ class GpuLane:
     def progress(self) -> None:
         """Take what the residents have reported into the ledger; record processes not recorded yet."""
         for group in self.groups:
-            if not group.recorded:
+            if group.begun and not group.recorded:
                 self._launcher.record(group)
         reports = self._reports(self.groups)
         if reports:

@@ -26,10 +26,14 @@ _OWN_ENDS = frozenset({TaskInstanceState.SUCCESS, TaskInstanceState.UP_FOR_RESCH
 
 @dataclass(frozen=True, slots=True)
 class EndedGroup:
-    """A group whose last process is gone; ``exit_code`` is ``None`` when nobody could collect it."""
+    """A group whose last process is gone; ``exit_code`` is ``None`` when nobody could collect it.
+
+    ``cause``: why it has not begun, where that is known.
+    """
 
     group: RunningGroup
     exit_code: int | None
+    cause: str | None = None
 
 
 class GroupTable:
@@ -63,12 +67,16 @@ class GroupTable:
         return next((group for group in self if group.job_id == job_id), None)
 
     def ended(self) -> list[EndedGroup]:
-        """Return the groups that are gone; they stay in the table until they are removed."""
+        """Return the groups that are gone; they stay in the table until they are removed.
+
+        Afterwards every group says whether it has begun.
+        """
         found = []
         for group in self:
             state = self._dispatcher.poll(group.reference)
+            group.begun = state.begun
             if not state.alive:
-                found.append(EndedGroup(group, state.exit_code))
+                found.append(EndedGroup(group, state.exit_code, state.cause))
         return found
 
     def kill(self, group: RunningGroup) -> None:

@@ -11,10 +11,10 @@ from airflow.utils.state import TaskInstanceState
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import Dispatcher, JobRecord, Ledger, LedgerView
-from airflow_provider_eaco.dispatch.process_group import ProcessReference
 from airflow_provider_eaco.engine.pool_manager import forget_silent_nodes
-from airflow_provider_eaco.provider.adoption import find_process
+from airflow_provider_eaco.provider.adoption import find_process, parse_reference
 from airflow_provider_eaco.provider.running import WANTED_STATES, ending_of
+from airflow_provider_eaco.provider.services import NoWorkers, Workers
 from airflow_provider_eaco.provider.task_instances import TaskFacts
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,13 @@ class Process(Enum):
 class Housekeeper:
     """Tidies rows whose executor cannot. What another living scheduler owns is left to it."""
 
-    def __init__(self, ledger: Ledger, dispatcher: Dispatcher, kill_grace_s: float) -> None:
+    def __init__(
+        self, ledger: Ledger, dispatcher: Dispatcher, kill_grace_s: float, workers: Workers | None = None
+    ) -> None:
         self._ledger = ledger
         self._dispatcher = dispatcher
         self._kill_grace_s = kill_grace_s
+        self._workers = workers or NoWorkers()
 
     def tidy(
         self, view: LedgerView, orphans: Collection[str], facts: Mapping[str, TaskFacts]
@@ -83,10 +86,9 @@ class Housekeeper:
                 return False
             # Adoption or the next hand-over brings it back with its first queue time.
             return self._ledger.finish_waiting(job_id, JobPhase.REMOVED)
-        process = self._process_of(record, lease)
+        reference, process = self._process_of(record, lease)
         wanted = facts is not None and facts.state in WANTED_STATES
         if process is Process.ALIVE:
-            reference = record.process or str(find_process(job_id, lease.token))
             if not wanted:
                 self._dispatcher.kill(reference, self._kill_grace_s)
             return False
@@ -94,14 +96,16 @@ class Housekeeper:
             return False
         return self._ledger.release(lease.token, _phase_after(record, facts))
 
-    def _process_of(self, record: JobRecord, lease: Lease) -> Process:
-        if record.process is not None:
-            if not ProcessReference.parse(record.process).on_this_host:
-                return Process.ELSEWHERE
-            alive = self._dispatcher.poll(record.process).alive
-            return Process.ALIVE if alive else Process.GONE
+    def _process_of(self, record: JobRecord, lease: Lease) -> tuple[str, Process]:
+        """Return how the lease's process is found, empty if there is none, and what is known of it."""
+        known = record.process or self._workers.reference_of(lease)
+        if known is not None:
+            if not parse_reference(known).is_in_reach:
+                return known, Process.ELSEWHERE
+            alive = self._dispatcher.poll(known).alive
+            return known, Process.ALIVE if alive else Process.GONE
         found = find_process(record.job.job_id, lease.token)
-        return Process.GONE if found is None else Process.ALIVE
+        return ("", Process.GONE) if found is None else (str(found), Process.ALIVE)
 
 
 def _phase_after(record: JobRecord, facts: TaskFacts | None) -> JobPhase:

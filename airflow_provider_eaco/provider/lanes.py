@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason
 from airflow_provider_eaco.core.model.job import GpuRequest
+from airflow_provider_eaco.core.ports import Dispatcher
 from airflow_provider_eaco.provider import task_instances
 from airflow_provider_eaco.provider.adoption import adoption_of
 from airflow_provider_eaco.provider.audit import ReasonLog
@@ -20,6 +21,7 @@ from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.housekeeping import Housekeeper
 from airflow_provider_eaco.provider.plain_lane import NO_LEASE, PlainLane
+from airflow_provider_eaco.provider.services import NoWorkers, Workers
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.provider.slotless import SlotlessTasks
 
@@ -104,7 +106,9 @@ class Lanes:
         lanes.gpu = GpuLane(host, services, lanes.plain)
         lanes.slotless = SlotlessTasks(host, services, *_names_of(executor))
         lanes.gpu.also_shown = lanes.slotless
-        lanes._housekeeper = Housekeeper(services.ledger, dispatcher, settings.kill_grace_s)
+        lanes._housekeeper = Housekeeper(
+            services.ledger, services.dispatcher, settings.kill_grace_s, services.workers
+        )
         return lanes
 
     def close(self, timeout_s: float) -> None:
@@ -162,23 +166,27 @@ class Lanes:
     def adopt(self, tis: Sequence[Any]) -> list[Any]:
         """Take over task instances of a scheduler that died; return those that have to start anew."""
         records, leases = {}, {}
+        dispatcher: Dispatcher = self.dispatcher
+        workers: Workers = NoWorkers()
         if self.gpu is not None:
+            dispatcher, workers = self.gpu.services.dispatcher, self.gpu.services.workers
             view = self.gpu.services.ledger.view()
             records = {record.job.job_id: record for record in view.jobs}
             leases = {lease.job_id: lease for lease in view.leases}
         left = []
         for ti in tis:
-            adoption = adoption_of(ti, records, leases, self.dispatcher)
+            adoption = adoption_of(ti, records, leases, dispatcher, workers)
             if adoption.group is not None:
                 log.info("Adopted a running task: %s reference=%s", ti.key, adoption.group.reference)
                 adoption.group.log_path = self._log_path_of(ti)
                 in_gpu_lane = adoption.group.token != NO_LEASE and self.gpu is not None
                 (self.gpu.groups if in_gpu_lane and self.gpu else self.plain.groups).add(adoption.group)
-                self._executor.running.add(ti.key)
-            elif adoption.hold:
+                if adoption.group.announced:
+                    self._executor.running.add(ti.key)
+            if adoption.hold:
                 log.info("Adopted a waiting task: %s", ti.key)
                 self._executor.queue_workload(make_workload(ti, self._executor), session=None)  # type: ignore[arg-type]  # nothing is written
-            else:
+            elif adoption.group is None:
                 left.append(ti)
         return left
 

@@ -14,7 +14,7 @@ from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LaunchOrder, LedgerView
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
 from airflow_provider_eaco.provider import task_log
-from airflow_provider_eaco.provider.groups import GroupTable
+from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
 from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.running import RunningGroup
@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class Launcher:
-    """Starts the leased jobs whose workloads this executor holds, on the nodes of this machine."""
+    """Starts the leased jobs whose workloads this executor holds, here and on nodes with a worker.
+
+    A task that was sent to another machine is held on until its node says that it has begun.
+    """
 
     def __init__(
         self, host: ExecutorHost, services: Services, holding: HoldingArea, groups: GroupTable
@@ -38,7 +41,9 @@ class Launcher:
         self._elsewhere: set[int] = set()
 
     def due(self, view: LedgerView, nodes: Iterable[str]) -> list[tuple[HeldTask, Lease]]:
-        """Return held tasks that were granted GPUs on one of ``nodes`` and are not started yet."""
+        """Return held tasks that were granted GPUs and are not started yet: on one of ``nodes``, which are
+        this machine's, or on one with a worker.
+        """
         here = set(nodes)
         leases = {lease.job_id: lease for lease in view.leases}
         found = []
@@ -46,14 +51,15 @@ class Launcher:
             task, lease = self._holding.get(record.job.job_id), leases.get(record.job.job_id)
             if task is None or lease is None or record.phase is not JobPhase.LEASED:
                 continue
-            if lease.placement.node not in here:
+            node = lease.placement.node
+            if node not in here and not self._services.workers.has_worker(node):
                 self._note_elsewhere(lease)
             elif self._groups.of_job(task.job_id) is None:
                 found.append((task, lease))
         return found
 
     def launch(self, task: HeldTask, lease: Lease, facts: TaskFacts | None, meter: NodeMeter | None) -> bool:
-        """Start the task under its lease; return whether its process lives now.
+        """Start the task under its lease; return whether its process lives now, or was sent to its node.
 
         A task that is no longer queued loses its lease and its place here. One whose process cannot be
         started is failed with the cause, so that Airflow's retries decide. While the dispatcher is not ready
@@ -81,10 +87,44 @@ class Launcher:
             return False
         log_path = task.workload.log_path
         group = RunningGroup(task.key, task.job_id, reference, lease.token, recorded=False, log_path=log_path)
+        group.begun, group.announced = self._services.dispatcher.poll(reference).begun, False
         self._groups.add(group)
-        self._forget(task)
-        self._host.note_running(task.key, reference)
+        if group.begun:
+            self._announce(group)
+        return True
+
+    def settle(self, ended: Iterable[EndedGroup]) -> list[EndedGroup]:
+        """Announce the groups that have begun elsewhere; return those of ``ended`` that ever have.
+
+        One that has not waits again, at its old place, or is failed if its node could not start it.
+        """
+        for group in self._groups:
+            if group.begun and not group.announced:
+                self._announce(group)
+        return [each for each in ended if each.group.begun or not self._take_again(each)]
+
+    def _announce(self, group: RunningGroup) -> None:
+        group.announced = True
+        task = self._holding.get(group.job_id)
+        if task is not None:
+            self._forget(task)
+        self._host.note_running(group.key, group.reference)
         self.record(group)
+
+    def _take_again(self, ended: EndedGroup) -> bool:
+        """Undo a start that came to nothing; return whether its task is still held."""
+        group = ended.group
+        task = self._holding.get(group.job_id)
+        if task is None:
+            return False
+        failed = ended.exit_code is not None
+        why = ended.cause or "its node did not begin it in time"
+        log.warning("A task was not started on its node: %s why=%s", group.reference, why)
+        self._services.ledger.release(group.token, JobPhase.FAILED if failed else JobPhase.WAITING)
+        self._groups.remove(group)
+        if failed:
+            self._forget(task)
+            self._host.fail_queued(task.workload, f"the task's process could not be started: {why}")
         return True
 
     def record(self, group: RunningGroup) -> None:
@@ -102,10 +142,10 @@ class Launcher:
     def _order(self, task: HeldTask, lease: Lease, meter: NodeMeter | None) -> LaunchOrder:
         state = None if meter is None else meter.simulated_state
         environment = granted_environment(lease, task.request.family, state)
-        if task.workload.log_path:
+        if task.workload.log_path and not self._services.workers.has_worker(lease.placement.node):
             environment[LOG_FILE_VARIABLE] = str(task_log.prepare(task.workload.log_path))
         payload = self._host.renew_token(task.workload).model_dump_json()
-        return LaunchOrder(task.job_id, lease.token, ENTRY_POINT, payload, environment)
+        return LaunchOrder(task.job_id, lease.token, ENTRY_POINT, payload, environment, lease.placement)
 
     def _forget(self, task: HeldTask) -> None:
         # A newer workload of the same key (the task was cleared and queued again) is not this one's to drop.

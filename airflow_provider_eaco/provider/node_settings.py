@@ -32,6 +32,13 @@ class GpuSource(StrEnum):
     SIMULATED = "simulated"
 
 
+class DispatchChoice(StrEnum):
+    """Whether tasks run on this machine alone, or on nodes with a worker, too."""
+
+    LOCAL = "local"
+    CELERY = "celery"
+
+
 @dataclass(frozen=True, slots=True)
 class NodePowerSettings:
     """Where the power of the whole machine can be read: ``kind`` is redfish or prometheus."""
@@ -61,6 +68,22 @@ def gpu_source(text: str) -> GpuSource:
         return GpuSource(text.strip().lower())
     except ValueError:
         raise setting_error("telemetry", f"{text!r} must be one of {', '.join(GpuSource)}") from None
+
+
+def dispatch_choice(text: str) -> DispatchChoice:
+    """Return the choice.
+
+    :raises InvalidSettingError: if it is none.
+    """
+    try:
+        return DispatchChoice(text.strip().lower())
+    except ValueError:
+        raise setting_error("dispatch", f"{text!r} must be one of {', '.join(DispatchChoice)}") from None
+
+
+def is_node_name(text: str) -> bool:
+    """Tell whether the text may be the name of a node."""
+    return _NODE_NAME.fullmatch(text) is not None
 
 
 def node_power(text: str) -> NodePowerSettings | None:

@@ -18,6 +18,8 @@ from airflow.plugins_manager import AirflowPlugin
 log = logging.getLogger(__name__)
 
 PAGE_PREFIX = "/eaco"
+# Nodes with a worker speak here, by credentials of their own.
+NODES_PREFIX = "/eaco/nodes"
 
 
 def _page_app() -> Any:
@@ -26,8 +28,18 @@ def _page_app() -> Any:
     return create_app()
 
 
+def _node_app() -> Any:
+    from airflow_provider_eaco.provider.node_api.app import create_app
+    from airflow_provider_eaco.provider.wiring import open_node_door
+
+    return create_app(open_node_door())
+
+
 # The server takes the first prefix that a path begins with: a longer one stands before a shorter one.
-APPS: tuple[tuple[str, str, Callable[[], Any]], ...] = ((PAGE_PREFIX, "EaCO", _page_app),)
+APPS: tuple[tuple[str, str, Callable[[], Any]], ...] = (
+    (NODES_PREFIX, "EaCO nodes", _node_app),
+    (PAGE_PREFIX, "EaCO", _page_app),
+)
 
 
 class EacoPlugin(AirflowPlugin):

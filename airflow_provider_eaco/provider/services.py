@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_eaco.core.energy.accounting import RunEnergy, RunKey
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import (
     DecisionLog,
     Dispatcher,
@@ -31,6 +32,26 @@ class Admission(Protocol):
     """The engine's admission loop."""
 
     def run_once(self, readings: Sequence[GpuReading]) -> CycleReport: ...
+
+
+class Workers(Protocol):
+    """The nodes that have a worker of their own."""
+
+    def has_worker(self, node: str) -> bool:
+        """Tell whether tasks reach the node through its worker."""
+
+    def reference_of(self, lease: Lease) -> str | None:
+        """Return how the lease's run on its node is found, ``None`` if it was never sent there."""
+
+
+class NoWorkers:
+    """This machine's nodes are all there are."""
+
+    def has_worker(self, node: str) -> bool:
+        return False
+
+    def reference_of(self, lease: Lease) -> str | None:
+        return None
 
 
 class EnergyMeter(Protocol):
@@ -88,3 +109,4 @@ class Services:
     enqueue: Callable[[Session, Job, str], None]
     session: Callable[[], AbstractContextManager[Session]]
     save_readings: Callable[[Sequence[GpuReading]], None]
+    workers: Workers = field(default_factory=NoWorkers)

@@ -32,9 +32,11 @@ from airflow_provider_eaco.provider.energy_settings import (
     shift,
 )
 from airflow_provider_eaco.provider.node_settings import (
+    DispatchChoice,
     GpuSource,
     NodePowerSettings,
     SimulatedNodeSettings,
+    dispatch_choice,
     gpu_source,
     node_power,
     safe_name,
@@ -62,7 +64,8 @@ class EacoSettings:
     """All of ``[eaco]``. ``default_max_stretch`` is ``None`` for no limit.
 
     ``host`` is the name of this machine's node with real GPUs, ``has_driver`` whether there is an NVIDIA
-    driver; ``are_nodes_listed``: the simulated nodes were named one by one.
+    driver; ``are_nodes_listed``: the simulated nodes were named one by one. ``home`` is where files of ours
+    lie unless they are named.
     """
 
     pools: tuple[PoolSettings, ...] = (PoolSettings(),)
@@ -84,6 +87,10 @@ class EacoSettings:
     host: str = "host"
     has_driver: bool = False
     series: tuple[SeriesSource, ...] = ()
+    dispatch: DispatchChoice = DispatchChoice.LOCAL
+    node_timeout_s: float = 60.0
+    node_api_url: str = ""
+    home: Path = field(default_factory=Path)
 
     def pool_for(self, airflow_pool: str) -> PoolSettings:
         """Return the GPU pool that serves jobs of this Airflow pool: the one of its name, else the first."""
@@ -134,7 +141,10 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
     shared["shift"] = Shift(max_shift_s) if any(named) else None
     source = gpu_source(read("telemetry"))
     nodes_text, name = read("simulated_nodes"), safe_name(host)
-    simulates = source is GpuSource.SIMULATED or (source is GpuSource.AUTO and not has_driver)
+    dispatch = dispatch_choice(read("dispatch"))
+    simulates = source is GpuSource.SIMULATED or (
+        source is GpuSource.AUTO and not has_driver and dispatch is DispatchChoice.LOCAL
+    )
     return EacoSettings(
         pools=_pools(read("pools"), shared),
         hold_window=whole("hold_window", read("hold_window")),
@@ -155,6 +165,10 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         host=name,
         has_driver=has_driver,
         series=tuple(each for each in named if each is not None),
+        dispatch=dispatch,
+        node_timeout_s=above_0("node_timeout", read("node_timeout")),
+        node_api_url=read("node_api_url").strip().rstrip("/"),
+        home=home,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
-from airflow_provider_eaco.core.ports import ProfileStore
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_owner import ProcessOwners
@@ -18,7 +18,9 @@ from airflow_provider_eaco.engine.pool_manager import Inventory
 from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.provider import workloads
 from airflow_provider_eaco.provider.compat import own_session
+from airflow_provider_eaco.provider.node_api.door import NodeDoor
 from airflow_provider_eaco.provider.node_settings import GpuSource
+from airflow_provider_eaco.provider.node_wiring import make_node_door, make_worker_side
 from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
@@ -29,6 +31,7 @@ from airflow_provider_eaco.store.energy_months import SqlEnergyMonths
 from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.jobs import enqueue
 from airflow_provider_eaco.store.ledger import SqlLedger
+from airflow_provider_eaco.store.node_credentials import SqlNodeCredentials
 from airflow_provider_eaco.store.past import PastReads
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
@@ -46,6 +49,10 @@ from airflow_provider_eaco.telemetry.simulated import (
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+
+# Nodes of this machine report at least this often, whatever the time-out.
+LONGEST_NODE_HEARTBEAT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +101,69 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
     """
     store = open_store()
     meters = make_meters(settings, store.profiles)
+    elsewhere = make_worker_side(settings, dispatcher, Database(_new_session))
     return Services(
         settings=settings,
         ledger=store.ledger,
         profiles=store.profiles,
         decisions=store.decisions,
         energy=store.energy,
-        admission=AdmissionLoop(
+        admission=elsewhere.admitting(_admission(settings, store, owner)),
+        inventory=Inventory(
             store.ledger,
-            store.profiles,
-            store.decisions,
-            store.planner,
-            pools=lambda: present_pools(settings),
-            owner=owner,
-            planner_ttl_s=settings.planner_ttl_s,
-            pricing=EnergyPricing(HighsEnergySolver()),
+            [meter.telemetry for meter in meters],
+            heartbeat_s=min(LONGEST_NODE_HEARTBEAT_S, settings.node_timeout_s / 4),
         ),
-        inventory=Inventory(store.ledger, [meter.telemetry for meter in meters]),
-        dispatcher=dispatcher,
-        meters=meters,
+        dispatcher=elsewhere.dispatcher,
+        meters=(*meters, *elsewhere.meters),
         save_readings=store.readings.save,
         enqueue=enqueue,
         session=own_session,
+        workers=elsewhere.workers,
     )
 
 
-def make_meters(settings: EacoSettings, profiles: ProfileStore) -> tuple[NodeMeter, ...]:
+def _admission(settings: EacoSettings, store: Store, owner: str) -> AdmissionLoop:
+    return AdmissionLoop(
+        store.ledger,
+        store.profiles,
+        store.decisions,
+        store.planner,
+        pools=lambda: present_pools(settings),
+        owner=owner,
+        planner_ttl_s=settings.planner_ttl_s,
+        report_timeout_s=settings.node_timeout_s,
+        pricing=EnergyPricing(HighsEnergySolver()),
+    )
+
+
+def open_node_door() -> NodeDoor:
+    """Return what the API for nodes with a worker leads to.
+
+    :raises InvalidSettingError: if the configuration cannot be used.
+    """
+    return make_node_door(load_settings(), Database(_new_session))
+
+
+def open_credentials() -> SqlNodeCredentials:
+    """Return the credentials of nodes with a worker."""
+    return SqlNodeCredentials(Database(_new_session))
+
+
+class Beliefs(Protocol):
+    """What meters have to know of families."""
+
+    def book(self) -> ProfileBook: ...
+
+
+class BuiltInBeliefs:
+    """What is believed where there is no database: the profiles that come with the package."""
+
+    def book(self) -> ProfileBook:
+        return built_in_book()
+
+
+def make_meters(settings: EacoSettings, profiles: Beliefs) -> tuple[NodeMeter, ...]:
     """Return the meters over this machine's GPUs, real and simulated.
 
     :raises InvalidSettingError: if the simulated nodes cannot be made as configured.
@@ -144,7 +188,7 @@ def _are_gpus_real(settings: EacoSettings) -> bool:
     return settings.has_driver or nvml_probe.lists_a_gpu()
 
 
-def _real_meter(settings: EacoSettings, profiles: ProfileStore) -> NodeMeter:
+def _real_meter(settings: EacoSettings, profiles: Beliefs) -> NodeMeter:
     def solo_utilisation(family: str, gpu_model: str, gpu_count: int) -> float | None:
         try:
             solo = profiles.book().solo_of(family, gpu_model, gpu_count)

@@ -47,6 +47,15 @@ class _WarningsOnly(io.BytesIO):
         return len(line)
 
 
+def log_path_of(payload: str) -> str | None:
+    """Return where the workload's log belongs, relative to Airflow's log folder.
+
+    :raises ValueError: if the payload is no workload.
+    """
+    path: str | None = getattr(decode_workload(payload), "log_path", None)
+    return path
+
+
 def run_workload(payload: str) -> None:
     """Run the workload whose JSON is ``payload`` to its end; its own outcome is in Airflow's database then.
 

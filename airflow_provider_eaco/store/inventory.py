@@ -158,26 +158,32 @@ class SqlReadings:
 
     def save(self, readings: Sequence[GpuReading]) -> None:
         """Keep these readings, each in place of the GPU's former one."""
-        if not readings:
-            return
-        with self._database.writing() as connection:
-            statement = upsert(connection, reading_table)
-            changed = {name: statement.excluded[name] for name in _READING[1:]}
-            connection.execute(
-                statement.on_conflict_do_update(index_elements=["uuid"], set_=changed),
-                [
-                    {
-                        "uuid": reading.uuid,
-                        "read_at": reading.at_s,
-                        "utilisation_pct": reading.utilisation_pct,
-                        "memory_used_mib": reading.memory_used_mib,
-                        "power_w": reading.power_w,
-                        "energy_j": reading.energy_j,
-                        "foreign_memory_mib": reading.foreign_memory_mib,
-                    }
-                    for reading in sorted(readings, key=lambda reading: reading.uuid)
-                ],
-            )
+        if readings:
+            with self._database.writing() as connection:
+                save_readings(connection, readings)
+
+
+def save_readings(connection: Connection, readings: Sequence[GpuReading]) -> None:
+    """Keep these readings, each in place of the GPU's former one."""
+    if not readings:
+        return
+    statement = upsert(connection, reading_table)
+    changed = {name: statement.excluded[name] for name in _READING[1:]}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["uuid"], set_=changed),
+        [
+            {
+                "uuid": reading.uuid,
+                "read_at": reading.at_s,
+                "utilisation_pct": reading.utilisation_pct,
+                "memory_used_mib": reading.memory_used_mib,
+                "power_w": reading.power_w,
+                "energy_j": reading.energy_j,
+                "foreign_memory_mib": reading.foreign_memory_mib,
+            }
+            for reading in sorted(readings, key=lambda reading: reading.uuid)
+        ],
+    )
 
 
 def readings_of(connection: Connection) -> dict[str, GpuReading]:

@@ -22,6 +22,7 @@ from sqlalchemy import (
 from airflow_provider_eaco.store.columns import BigSerial, GpuUuids, Instant, JsonText
 from airflow_provider_eaco.store.energy_tables import energy_run
 from airflow_provider_eaco.store.metadata import metadata as metadata  # noqa: PLC0414 - with all its tables
+from airflow_provider_eaco.store.node_tables import node_run
 
 VERSION_TABLE = "alembic_version_eaco"
 
@@ -307,4 +308,5 @@ HISTORY = (
     History(event, "happened_at", "dag_id"),
     History(energy, "updated_at", "dag_id"),
     History(energy_run, "updated_at", "dag_id"),
+    History(node_run, "ended_at", "dag_id"),
 )

@@ -43,6 +43,19 @@ ARG_FILE_FORMAT = _arg(
     help="format of FILE (default: by its suffix, else csv)",
 )
 ARG_NODE = _arg("node", metavar="NODE", help="name of the node, as `nodes` shows it")
+ARG_NODE_ACTION = _arg("action", nargs="?", choices=("add", "revoke"), help="without it nodes are listed")
+ARG_NODE_NAME = _arg("name", nargs="?", metavar="NAME", help="the node to add or to revoke")
+ARG_WORKER_NODE = _arg("--node", required=True, metavar="NAME", help="name that `nodes add` was given")
+ARG_CREDENTIAL_FILE = _arg(
+    "--credential-file",
+    metavar="FILE",
+    help="file with the node's credential (default: the variable EACO_NODE_CREDENTIAL)",
+)
+ARG_RUN_AS = _arg(
+    "--run-as",
+    metavar="USER",
+    help="give up root after the credential was read; the worker and its tasks run as this user",
+)
 ARG_UNDO = _arg("--undo", action="store_true", default=False, help="let new work start there again")
 ARG_MONTH = _arg(
     "--month", metavar="YYYY-MM", default=None, help="a month in UTC, or all (default: the present one)"
@@ -147,7 +160,20 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                     func=lazy_load_command(f"{_COMMANDS}.report_commands.report"),
                     args=(ARG_MONTH, ARG_REPORT_OUTPUT, ARG_VERBOSE),
                 ),
-                _command("nodes", "view_commands.nodes", "List nodes and their GPUs"),
+                _command(
+                    "nodes",
+                    "node_commands.nodes",
+                    "List nodes and their GPUs; `nodes add NAME` prints a credential for a worker, once, and "
+                    "`nodes revoke NAME` voids it",
+                    ARG_NODE_ACTION,
+                    ARG_NODE_NAME,
+                ),
+                ActionCommand(
+                    name="worker",
+                    help="Offer this machine's GPUs under a node's name and start what is granted there",
+                    func=lazy_load_command(f"{_COMMANDS}.node_commands.worker"),
+                    args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_RUN_AS, ARG_VERBOSE),
+                ),
                 _PROFILES,
                 _command(
                     "drain",

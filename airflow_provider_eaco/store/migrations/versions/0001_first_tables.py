@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from airflow_provider_eaco.store.migrations.energy_tables import create_energy_tables, drop_energy_tables
+from airflow_provider_eaco.store.migrations.node_tables import create_node_tables, drop_node_tables
 
 revision = "0001"
 down_revision = None
@@ -35,11 +36,13 @@ def upgrade() -> None:
     create_energy_tables()
     _create_planner()
     _create_queue()
+    create_node_tables()
 
 
 def downgrade() -> None:
     """Drop all tables, the newest first."""
     drop_energy_tables()
+    drop_node_tables()
     for table in (
         "eaco_queue",
         "eaco_planner",

@@ -1,0 +1,139 @@
+"""The web application for nodes: their credential first, then the size of what they send, then each value.
+
+Airflow's own sign-in plays no part here: a node's credential opens these two routes for its own name and
+nothing else, and nothing else opens them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.node_runs import NodeRefusedError, RunClaim, ValidRun
+from airflow_provider_eaco.provider.node_api.door import NodeDoor
+from airflow_provider_eaco.provider.node_api.models import ReportModel, StartModel
+from airflow_provider_eaco.provider.node_settings import is_node_name
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 2**20
+_MAX_CREDENTIAL_CHARACTERS = 256
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _RefusedError(Exception):
+    """The request ends here with this status; ``text`` tells nothing that the sender may not know."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def create_app(door: NodeDoor) -> FastAPI:
+    """Return the application."""
+    app = FastAPI(title="EaCO nodes", openapi_url=None, docs_url=None, redoc_url=None)
+
+    @app.post("/{node}/report")
+    async def report(node: str, request: Request) -> JSONResponse:
+        return await _answer(
+            door, node, request, ReportModel, lambda sent: _runs(door, door.take(sent.as_report(node)))
+        )
+
+    @app.post("/{node}/starts")
+    async def start(node: str, request: Request) -> JSONResponse:
+        return await _answer(
+            door,
+            node,
+            request,
+            StartModel,
+            lambda sent: _claim(door.claim(node, sent.machine, sent.token, sent.job_id)),
+        )
+
+    return app
+
+
+async def _answer(
+    door: NodeDoor,
+    node: str,
+    request: Request,
+    model: type[_Model],
+    act: Callable[[_Model], dict[str, Any]],
+) -> JSONResponse:
+    try:
+        await _check_credential(door, node, request)
+        sent = _parsed(model, await _body(request))
+        return JSONResponse(await run_in_threadpool(act, sent))
+    except _RefusedError as refused:
+        log.warning("A node's request is refused: node=%.80r status=%s why=%s", node, refused.status, refused)
+        return JSONResponse({"detail": str(refused)}, status_code=refused.status)
+    except NodeRefusedError as refused:
+        log.warning("A node's request is refused: node=%s why=%s", node, refused)
+        return JSONResponse({"detail": str(refused)}, status_code=409)
+    except StoreUnavailableError as error:
+        log.warning("A node's request has to wait: node=%.80r error=%s", node, error)
+        return JSONResponse({"detail": "the provider's tables are out of reach; try again"}, status_code=503)
+
+
+async def _check_credential(door: NodeDoor, node: str, request: Request) -> None:
+    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not 0 < len(credential) <= _MAX_CREDENTIAL_CHARACTERS:
+        raise _RefusedError(401, "a node sends its credential as Authorization: Bearer CREDENTIAL")
+    if not is_node_name(node) or not await run_in_threadpool(door.accepts, node, credential):
+        raise _RefusedError(401, "this credential does not speak for this node")
+
+
+async def _body(request: Request) -> bytes:
+    """Return what was sent, and stop reading as soon as it is too much, whatever its header says."""
+    told = request.headers.get("content-length", "0")
+    body = bytearray()
+    if told.isdecimal() and int(told[:20]) <= MAX_BODY_BYTES:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                break
+        else:
+            return bytes(body)
+    raise _RefusedError(413, f"a request has at most {MAX_BODY_BYTES} bytes")
+
+
+def _parsed(model: type[_Model], body: bytes) -> _Model:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        # Where, and not what: the sender's text has no business in our log.
+        places = sorted({".".join(map(str, each["loc"]))[:80] for each in error.errors()})
+        raise _RefusedError(422, f"not a request of this version: {', '.join(places[:5])}") from None
+
+
+def _claim(claim: RunClaim | None) -> dict[str, Any]:
+    if claim is None:
+        return {"v": 1, "start": False}
+    return {"v": 1, "start": True, "family": claim.family, "gpu_uuids": list(claim.placement.gpu_uuids)}
+
+
+def _runs(door: NodeDoor, runs: tuple[ValidRun, ...]) -> dict[str, Any]:
+    return {
+        "v": 1,
+        "interval_s": door.interval_s,
+        "runs": [
+            {
+                "job_id": run.job_id,
+                "token": run.token,
+                "family": run.family,
+                "gpu_uuids": list(run.placement.gpu_uuids),
+                "gpu_memory_mib": run.memory_mib,
+                "granted_s": run.granted_s,
+                "state": run.state.value,
+                "stop": run.stop,
+                "grace_s": run.grace_s,
+            }
+            for run in runs
+        ],
+    }

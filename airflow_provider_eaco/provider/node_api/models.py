@@ -1,0 +1,145 @@
+"""What a node may send, checked to the last value: whatever is not named here is refused.
+
+Bounds keep every value inside what the database's columns take, so that no report can fail further in.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.profile import PowerScope
+from airflow_provider_eaco.core.node_runs import NodeReport, RunNews, RunState
+from airflow_provider_eaco.core.ports import RunMeter
+
+MAX_GPUS = 1024
+MAX_RUNS = 4096
+
+# Without control characters, which a database or a log would choke on.
+_TEXT = r"^[^\x00-\x1f\x7f]*$"
+_Name = Annotated[str, Field(min_length=1, max_length=255, pattern=_TEXT)]
+_Text = Annotated[str, Field(max_length=1000, pattern=_TEXT)]
+_Uuid = Annotated[str, Field(pattern=r"^(GPU|MIG)-[A-Za-z0-9/_.-]{1,120}$")]
+_JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,255}$")]
+_Token = Annotated[int, Field(ge=1, lt=2**63)]
+_Mib = Annotated[int, Field(ge=0, le=2**40)]
+_Number = Annotated[float, Field(ge=0, le=1e15)]
+_Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class GpuModel(_Strict):
+    """One GPU of the node."""
+
+    uuid: _Uuid
+    index: Annotated[int, Field(ge=0, lt=MAX_GPUS)]
+    model: _Name
+    memory_total_mib: _Mib | None
+    memory_reserved_mib: _Mib = 0
+    health: Annotated[GpuHealth, Field(strict=False)]
+
+
+class ReadingModel(_Strict):
+    """One look at a GPU; ``None`` is unknown."""
+
+    uuid: _Uuid
+    utilisation_pct: _Percent | None = None
+    memory_used_mib: _Mib | None = None
+    power_w: _Number | None = None
+    energy_j: _Number | None = None
+    foreign_memory_mib: _Mib | None = None
+    foreign_processes: Annotated[int, Field(ge=0, le=2**31)] | None = None
+
+
+class MeterModel(_Strict):
+    """What was seen of a run that has ended."""
+
+    memory_peak_mib: _Mib | None = None
+    utilisation_pct: _Percent | None = None
+    utilisation_max_pct: _Percent | None = None
+    memory_utilisation_pct: _Percent | None = None
+    power_w: _Number | None = None
+    scope: Annotated[PowerScope, Field(strict=False)] = PowerScope.NODE
+
+
+class NewsModel(_Strict):
+    """What has become of one run."""
+
+    token: _Token
+    state: Literal["running", "ended", "refused"]
+    process: _Text | None = None
+    exit_code: Annotated[int, Field(ge=-255, le=255)] | None = None
+    cause: _Text | None = None
+    meter: MeterModel | None = None
+
+
+class LivingModel(_Strict):
+    """A run whose processes live."""
+
+    job_id: _JobId
+    token: _Token
+
+
+class ReportModel(_Strict):
+    """One report. ``available`` is false when the node takes nothing new."""
+
+    v: Literal[1]
+    machine: _Name
+    gpus: Annotated[list[GpuModel], Field(max_length=MAX_GPUS)]
+    host_memory_mib: _Mib | None = None
+    time_scale: Annotated[float, Field(gt=0, le=1e9)] = 1.0
+    available: bool = True
+    readings: Annotated[list[ReadingModel], Field(max_length=MAX_GPUS)] = []
+    news: Annotated[list[NewsModel], Field(max_length=MAX_RUNS)] = []
+    living: Annotated[list[LivingModel], Field(max_length=MAX_RUNS)] = []
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        uuids = [gpu.uuid for gpu in self.gpus]
+        if len(set(uuids)) < len(uuids):
+            raise ValueError("gpus: each GPU once")
+        read = [reading.uuid for reading in self.readings]
+        if len(set(read)) < len(read) or not set(read) <= set(uuids):
+            raise ValueError("readings: each one once, and of a GPU that is listed")
+        return self
+
+    def as_report(self, node: str) -> NodeReport:
+        """Return it as the store takes it, said by this node."""
+        gpus = tuple(
+            Gpu(
+                each.uuid,
+                node,
+                each.index,
+                each.model,
+                each.memory_total_mib,
+                each.memory_reserved_mib,
+                each.health,
+            )
+            for each in self.gpus
+        )
+        return NodeReport(
+            node=Node(node, gpus, self.host_memory_mib, available=self.available, time_scale=self.time_scale),
+            machine=self.machine,
+            readings=tuple(GpuReading(at_s=0.0, **each.model_dump()) for each in self.readings),
+            news=tuple(_news(each) for each in self.news),
+            living=tuple((each.job_id, each.token) for each in self.living),
+        )
+
+
+class StartModel(_Strict):
+    """A node asks whether it may begin a run."""
+
+    v: Literal[1]
+    machine: _Name
+    token: _Token
+    job_id: _JobId
+
+
+def _news(news: NewsModel) -> RunNews:
+    meter = None if news.meter is None else RunMeter(**news.meter.model_dump())
+    return RunNews(news.token, RunState(news.state), news.process, news.exit_code, news.cause, meter)

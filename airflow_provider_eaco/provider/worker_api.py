@@ -1,0 +1,158 @@
+"""How a node speaks to the provider's API: two requests, each with the node's credential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+
+from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, RunState, ValidRun
+
+_TIMEOUT_S = (3.0, 10.0)
+
+
+class NodeApiError(EacoError):
+    """The API cannot be reached, or does not take what was sent; ``is_refusal`` tells which."""
+
+    def __init__(self, text: str, *, is_refusal: bool) -> None:
+        super().__init__(text)
+        self.is_refusal = is_refusal
+
+
+class NodeApi:
+    """The API as one node sees it.
+
+    :param url: where the provider's API for nodes is mounted.
+    """
+
+    def __init__(self, url: str, node: str, machine: str, credential: str) -> None:
+        self._url = f"{url}/{node}"
+        self._node = node
+        self._machine = machine
+        self._session = requests.Session()
+        # A .netrc entry for the same host would replace the credential.
+        self._session.trust_env = False
+        self._session.headers["Authorization"] = f"Bearer {credential}"
+        #: How often the API wants to hear of this node.
+        self.interval_s = 1.0
+
+    def claim(self, job_id: str, token: int) -> RunClaim | None:
+        """Ask whether the run of this lease may begin here; return it, or ``None`` if it may not.
+
+        :raises NodeApiError: without an answer that says so.
+        """
+        answer = self._post("starts", {"v": 1, "machine": self._machine, "token": token, "job_id": job_id})
+        if answer.get("start") is not True:
+            return None
+        return RunClaim(job_id, token, answer["family"], Placement(self._node, tuple(answer["gpu_uuids"])))
+
+    def report(self, report: NodeReport) -> tuple[ValidRun, ...]:
+        """Tell how the node is and return the runs that it may have now.
+
+        :raises NodeApiError: if the report was not taken.
+        """
+        answer = self._post("report", _as_json(report))
+        self.interval_s = float(answer.get("interval_s", self.interval_s))
+        return tuple(_valid_run(self._node, run) for run in answer["runs"])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+    def _post(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            answer = self._session.post(
+                f"{self._url}/{what}", json=body, timeout=_TIMEOUT_S, allow_redirects=False
+            )
+            if answer.status_code == 200:
+                found: dict[str, Any] = answer.json()
+                if found.get("v") == 1:
+                    return found
+        except (requests.RequestException, ValueError) as error:
+            raise NodeApiError(f"{self._url} cannot be reached: {error}", is_refusal=False) from error
+        said = answer.text[:300]
+        is_refusal = 400 <= answer.status_code < 500
+        raise NodeApiError(f"{self._url}/{what} answers {answer.status_code}: {said}", is_refusal=is_refusal)
+
+
+def _as_json(report: NodeReport) -> dict[str, Any]:
+    node = report.node
+    return {
+        "v": 1,
+        "machine": report.machine,
+        "available": node.available,
+        "host_memory_mib": node.host_memory_mib,
+        "time_scale": node.time_scale,
+        "gpus": [
+            {
+                "uuid": gpu.uuid,
+                "index": gpu.index,
+                "model": gpu.model,
+                "memory_total_mib": gpu.memory_total_mib,
+                "memory_reserved_mib": gpu.memory_reserved_mib,
+                "health": gpu.health.value,
+            }
+            for gpu in node.gpus
+        ],
+        "readings": [
+            {
+                "uuid": reading.uuid,
+                "utilisation_pct": _percent(reading.utilisation_pct),
+                "memory_used_mib": reading.memory_used_mib,
+                "power_w": reading.power_w,
+                "energy_j": reading.energy_j,
+                "foreign_memory_mib": reading.foreign_memory_mib,
+                "foreign_processes": reading.foreign_processes,
+            }
+            for reading in report.readings
+        ],
+        "news": [_news_as_json(news) for news in report.news],
+        "living": [{"job_id": job_id, "token": token} for job_id, token in report.living],
+    }
+
+
+def _news_as_json(news: RunNews) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "token": news.token,
+        "state": news.state.value,
+        "process": news.process,
+        "exit_code": news.exit_code,
+        "cause": None if news.cause is None else _printable(news.cause),
+    }
+    if news.meter is not None:
+        meter = news.meter
+        told["meter"] = {
+            "memory_peak_mib": meter.memory_peak_mib,
+            "utilisation_pct": _percent(meter.utilisation_pct),
+            "utilisation_max_pct": _percent(meter.utilisation_max_pct),
+            "memory_utilisation_pct": _percent(meter.memory_utilisation_pct),
+            "power_w": meter.power_w,
+            "scope": meter.scope.value,
+        }
+    return told
+
+
+def _percent(value: float | None) -> float | None:
+    # Sums of rounded shares may pass 100 by a hair.
+    return None if value is None else min(value, 100.0)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)[:1000]
+
+
+def _valid_run(node: str, run: Mapping[str, Any]) -> ValidRun:
+    return ValidRun(
+        job_id=run["job_id"],
+        token=run["token"],
+        family=run["family"],
+        placement=Placement(node, tuple(run["gpu_uuids"])),
+        memory_mib=run["gpu_memory_mib"],
+        granted_s=run["granted_s"],
+        state=RunState(run["state"]),
+        stop=run["stop"],
+        grace_s=run["grace_s"],
+    )

@@ -1,0 +1,101 @@
+"""What nodes with a worker report, taken in as one transaction: all of a report or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection
+
+from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.node_runs import NodeRefusedError, NodeReport, RunClaim, ValidRun
+from airflow_provider_eaco.store.inventory import readings_of, save_nodes, save_readings
+from airflow_provider_eaco.store.node_credentials import take_turn
+from airflow_provider_eaco.store.node_runs import claim, nodes_of_runs, note_news, valid_runs
+from airflow_provider_eaco.store.node_tables import node_credential as credential_table
+from airflow_provider_eaco.store.schema import gpu as gpu_table
+from airflow_provider_eaco.store.session import Database
+
+
+class SqlNodeReports:
+    """The ledger's door for nodes. Whoever calls has checked the node's credential.
+
+    :param silent_s: seconds without a report after which another machine may report for the same node, and
+        what was read of its GPUs says nothing about now.
+    """
+
+    def __init__(self, database: Database, silent_s: float) -> None:
+        self._database = database
+        self._silent_s = silent_s
+
+    def claim(self, node: str, machine: str, token: int, job_id: str) -> RunClaim | None:
+        """Let the node begin the run of this lease, or return ``None`` if it may not.
+
+        :raises NodeRefusedError: if another machine reports for this node.
+        """
+        with self._database.writing() as connection:
+            self._check_turn(connection, node, machine)
+            return claim(connection, node, token, job_id)
+
+    def take(self, report: NodeReport) -> tuple[ValidRun, ...]:
+        """Write the report down and return the runs that the node may have from now on.
+
+        While a run lives there that is not one of those, nothing new is placed on the node.
+
+        :raises NodeRefusedError: for a report of what belongs to another node; then nothing was taken.
+        """
+        node = report.node
+        with self._database.writing() as connection:
+            self._check_turn(connection, node.name, report.machine)
+            _check_runs(connection, report)
+            _check_gpus(connection, node.name, [gpu.uuid for gpu in node.gpus])
+            now_s = self._database.now_s(connection)
+            note_news(connection, node.name, report.news, now_s)
+            valid = valid_runs(connection, node.name)
+            strays = set(report.living) - {(run.job_id, run.token) for run in valid}
+            save_nodes(connection, [replace(node, available=node.available and not strays)], now_s)
+            save_readings(connection, [replace(reading, at_s=now_s) for reading in report.readings])
+            return valid
+
+    def readings(self) -> Sequence[GpuReading]:
+        """Return what nodes with a worker read last; nothing is known of what is too old."""
+        with self._database.reading() as connection:
+            now_s = self._database.now_s(connection)
+            query = (
+                select(gpu_table.c.uuid)
+                .join(credential_table, credential_table.c.node == gpu_table.c.node)
+                .where(gpu_table.c.present)
+            )
+            known = readings_of(connection)
+            uuids = connection.scalars(query).all()
+        return [
+            reading
+            if (reading := known.get(uuid)) is not None and now_s - reading.at_s <= self._silent_s
+            else GpuReading(uuid, now_s)
+            for uuid in uuids
+        ]
+
+    def _check_turn(self, connection: Connection, node: str, machine: str) -> None:
+        now_s = self._database.now_s(connection)
+        if not take_turn(connection, node, machine, now_s, self._silent_s):
+            raise NodeRefusedError(
+                f"another machine reports as {node!r}, or its credential was revoked; one machine at a time "
+                f"may use a credential, another one {self._silent_s:g} s after the last report of the first"
+            )
+
+
+def _check_runs(connection: Connection, report: NodeReport) -> None:
+    tokens = {news.token for news in report.news}
+    for token, node in nodes_of_runs(connection, tokens).items():
+        if node != report.node.name:
+            raise NodeRefusedError(f"lease {token} is not one of node {report.node.name!r}")
+
+
+def _check_gpus(connection: Connection, node: str, uuids: Sequence[str]) -> None:
+    query = select(gpu_table.c.uuid).where(
+        gpu_table.c.uuid.in_(uuids), gpu_table.c.node != node, gpu_table.c.present
+    )
+    taken = connection.scalars(query).first()
+    if taken is not None:
+        raise NodeRefusedError(f"GPU {taken} is one of another node")
