@@ -22,19 +22,15 @@ from airflow_provider_eaco.core.energy.configuration import (
 )
 from airflow_provider_eaco.core.energy.greedy_prices import greedy_prices
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.pool import Prices
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.profile import ProfileBook, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy.facts import CycleFacts
-from airflow_provider_eaco.core.policy.frontier_members import (
-    Member,
-    Moment,
-    newcomer,
-    resident_member,
-    slowdown_of,
-)
+from airflow_provider_eaco.core.policy.frontier_members import Member, Moment, newcomer
 from airflow_provider_eaco.core.policy.frontier_scene import Scenes
+from airflow_provider_eaco.core.policy.frontier_worth import Classes
 from airflow_provider_eaco.core.ports import EnergySolver
 
 SOLVE_EVERY_S = 60.0
@@ -47,9 +43,15 @@ _PRIOR = 0.02
 _STEPS = 400
 _SAME_MIX = 0.05
 _LEAST_STRETCH = 1.0005
-# While less than the one part of the allowance is unspent, the aim falls, at nothing by the other part of it.
-_RESERVE = 0.1
+# While less than the one part of the allowance of those who run is unspent, the aim falls, at nothing by the
+# other part of it.
+_RESERVE = 0.15
 _THRIFT = 0.5
+# A second by which a run takes longer has to save at least so much of what a mean job draws alone: what saves
+# less is not worth anybody's time, and binds who would save more elsewhere.
+_LEAST_PRICE = 1.0
+# Programs that are remembered: one for each kind of GPUs, and for the classes that were there.
+_MOST_PROGRAMS = 50
 
 
 @dataclass(slots=True)
@@ -57,30 +59,36 @@ class _Account:
     """What is known of one pool: who ran and who was seen at the last look, what came, what has ended."""
 
     at_s: float
-    running: Mapping[str, Member] = field(default_factory=dict)
+    running: Mapping[str, tuple[Member, float]] = field(default_factory=dict)
     seen: frozenset[str] = frozenset()
     arrived_s: dict[ClassKey, float] = field(default_factory=dict)
     ended_work_s: float = 0.0
     ended_run_s: float = 0.0
     prices: EnergyPrices | None = None
     solved_for: tuple[float, Mapping[ClassKey, float], ProfileBook] | None = None
+    scenes: Scenes | None = None
+    newcomers: dict[str, tuple[Job, Member]] = field(default_factory=dict)
+    programs: dict[tuple[ClassKey, ...], ConfigurationProgram] = field(default_factory=dict)
 
-    def look(self, running: Mapping[str, Member], waiting: Mapping[str, Member], now_s: float) -> None:
-        """Take in who runs and who waits now."""
+    def look(
+        self, running: Mapping[str, tuple[Member, float]], waiting: Mapping[str, Member], now_s: float
+    ) -> None:
+        """Take in who runs, each as it stood at some instant, and who waits now."""
         passed_s = max(0.0, now_s - self.at_s)
         fade, forget = math.exp(-passed_s / MEMORY_S), math.exp(-passed_s / EXPECTED_S)
         self.ended_work_s *= fade
         self.ended_run_s *= fade
         self.arrived_s = {key: work_s * forget for key, work_s in self.arrived_s.items()}
-        for job_id, member in self.running.items():
+        for job_id, (member, seen_s) in self.running.items():
             if member.work_s is not None and job_id not in running and job_id not in waiting:
                 # It ended between two looks, as far as can be told when it was expected to.
                 self.ended_work_s += member.work_s
-                self.ended_run_s += member.spent_s + min(passed_s, member.left_s * member.slowdown)
-        for job_id, member in (*running.items(), *waiting.items()):
+                self.ended_run_s += member.spent_s + min(now_s - seen_s, member.left_s * member.slowdown)
+        present = {**{job_id: member for job_id, (member, _) in running.items()}, **waiting}
+        for job_id, member in present.items():
             if job_id not in self.seen:
                 self.arrived_s[member.key] = self.arrived_s.get(member.key, 0.0) + member.left_s
-        self.running, self.seen, self.at_s = running, frozenset((*running, *waiting)), now_s
+        self.running, self.seen, self.at_s = running, frozenset(present), now_s
 
 
 class EnergyPricing:
@@ -105,41 +113,45 @@ class EnergyPricing:
         return account.prices
 
     def _priced(self, account: _Account, snapshot: ClusterSnapshot) -> EnergyPrices:
-        facts = CycleFacts(snapshot)
-        running, waiting = _running(snapshot, facts), _waiting(snapshot)
+        scenes = _scenes(account, snapshot)
+        facts = scenes.classes.facts
+        running = {member.job_id: (member, scene.seen_s) for scene in scenes.all for member in scene.members}
+        waiting = _waiting(account, snapshot)
         account.look(running, waiting, snapshot.now_s)
         work_s: dict[ClassKey, float] = defaultdict(float, account.arrived_s)
-        for member in (*running.values(), *waiting.values()):
+        for member in (*[member for member, _ in running.values()], *waiting.values()):
             work_s[member.key] += member.left_s
         whole_s = math.fsum(work_s.values())
         told = EnergyPrices(snapshot.now_s, 0.0, {}, account.ended_work_s, account.ended_run_s)
         if whole_s <= 0:
             return told
-        slack_s = Scenes.of(snapshot, facts, told).slack_s()
+        slack_s = scenes.slack_s(told)
         aim = _aim(account, snapshot, whole_s, slack_s)
         shares = {key: part_s / whole_s for key, part_s in work_s.items()}
         if account.prices is not None and _is_solved(account, aim, shares, snapshot.profiles):
             return replace(told, stretch_w=account.prices.stretch_w, classes=account.prices.classes)
-        classes, stretch_w = self._solved(_with_prior(work_s, snapshot), aim, facts)
+        classes, stretch_w = self._solved(account, _with_prior(work_s, snapshot), aim, facts)
         account.solved_for = (aim, shares, snapshot.profiles)
         return replace(told, stretch_w=stretch_w, classes=classes)
 
     def _solved(
-        self, work_s: Mapping[ClassKey, float], aim: float, facts: CycleFacts
+        self, account: _Account, work_s: Mapping[ClassKey, float], aim: float, facts: CycleFacts
     ) -> tuple[dict[ClassKey, ClassPrice], float]:
         """Return the prices of each kind of GPUs by themselves; the dearest stretch stands for all."""
         found: dict[ClassKey, ClassPrice] = {}
         stretch_w = 0.0
         for model, gpus in sorted({(key.gpu_model, key.gpus) for key in work_s}):
             keys = sorted((key for key in work_s if key[1:3] == (model, gpus)), key=_in_program)
-            classes = [JobClass(key.family, key.stretch_limit, work_s[key]) for key in keys]
-            program = configuration_program(
-                classes, _Performance(facts, model, gpus), facts.settings.max_residents
-            )
+            program = _program(account, tuple(keys), work_s, facts)
             priced = {number for (number,) in (m for m in program.members if len(m) == 1)}
             if len(priced) < len(keys):
                 continue
-            prices = self._prices_of(program, aim, facts.settings.prices)
+            least_w = _LEAST_PRICE * _alone_w(program)
+            dearer = replace(program, power_w=program.power_w + least_w * program.presence.sum(axis=0))
+            prices = [
+                ClassPrice(price.work_w, price.presence_w + least_w)
+                for price in self._prices_of(dearer, aim, facts.settings.prices)
+            ]
             found.update(zip(keys, prices, strict=True))
             stretch_w = max(stretch_w, min(price.presence_w for price in prices))
         return found, stretch_w
@@ -168,14 +180,22 @@ def _aim(account: _Account, snapshot: ClusterSnapshot, whole_s: float, slack_s: 
     what present jobs may spend, the lower it is, so that the last of it goes where it saves most.
     """
     limit = snapshot.pool.settings.mean_stretch
-    past_work_s = account.ended_work_s + math.fsum(m.done_s for m in account.running.values())
-    past_run_s = account.ended_run_s + math.fsum(m.spent_s for m in account.running.values())
+    past_work_s = account.ended_work_s + math.fsum(m.done_s for m, _ in account.running.values())
+    past_run_s = account.ended_run_s + math.fsum(m.spent_s for m, _ in account.running.values())
     rest = min(limit, (limit * (past_work_s + whole_s) - past_run_s) / whole_s)
-    begun_s = account.ended_work_s + math.fsum(m.work_s or 0.0 for m in account.running.values())
-    reserve_s = _RESERVE * (limit - 1) * begun_s
+    reserve_s = _RESERVE * (limit - 1) * math.fsum(m.work_s or 0.0 for m, _ in account.running.values())
     if slack_s < reserve_s:
         rest -= _THRIFT * (limit - 1) * (1 - slack_s / reserve_s)
     return max(_LEAST_STRETCH, 1 + round((rest - 1) * _STEPS) / _STEPS)
+
+
+def _alone_w(program: ConfigurationProgram) -> float:
+    """Return what the jobs draw alone, on average over their work."""
+    work_s = program.work_s
+    alone_w = {
+        m[0]: float(program.power_w[column]) for column, m in enumerate(program.members) if len(m) == 1
+    }
+    return math.fsum(alone_w[i] * float(work_s[i]) for i in alone_w) / float(work_s.sum())
 
 
 def _is_solved(account: _Account, aim: float, shares: Mapping[ClassKey, float], book: ProfileBook) -> bool:
@@ -208,26 +228,46 @@ class _Performance:
         return (SetPerformance(seen.power_w, tuple(1 / seen.slowdowns[name] for name in families)),)
 
 
-def _running(snapshot: ClusterSnapshot, facts: CycleFacts) -> dict[str, Member]:
-    found: dict[str, Member] = {}
-    for state in snapshot.nodes.values():
-        for held in state.sets:
-            seen = facts.predict(family_set(held.families), held.gpus[0].model, len(held.gpus))
-            for resident in held.residents:
-                slowdown = slowdown_of(seen, resident.job.request.family)
-                moment = Moment(snapshot.now_s, snapshot.profiles, state.node.time_scale)
-                found[resident.job.job_id] = resident_member(resident, held, slowdown, moment)
-    return found
+def _scenes(account: _Account, snapshot: ClusterSnapshot) -> Scenes:
+    """Return the account's sets, as they stand in the snapshot."""
+    scenes = account.scenes
+    if scenes is None or not scenes.classes.are_of(snapshot):
+        scenes = account.scenes = Scenes(Classes(CycleFacts(snapshot)))
+        account.newcomers.clear()
+        account.programs.clear()
+    scenes.follow(snapshot)
+    return scenes
 
 
-def _waiting(snapshot: ClusterSnapshot) -> dict[str, Member]:
+def _waiting(account: _Account, snapshot: ClusterSnapshot) -> dict[str, Member]:
+    """Return those who wait, by job id; nothing of one that has not begun depends on the instant."""
     present = sorted({gpu.model for state in snapshot.nodes.values() for gpu in state.node.gpus})
-    found: dict[str, Member] = {}
+    found: dict[str, tuple[Job, Member]] = {}
     for job in snapshot.waiting:
+        known = account.newcomers.get(job.job_id)
+        if known is not None and known[0] is job and not job.progress.units_done:
+            found[job.job_id] = known
+            continue
         model = next((name for name in job.request.gpu_models or present if name in present), None)
         if model is not None and job.request.gpus:
-            found[job.job_id] = newcomer(job, model, Moment(snapshot.now_s, snapshot.profiles))
-    return found
+            found[job.job_id] = job, newcomer(job, model, Moment(snapshot.now_s, snapshot.profiles))
+    account.newcomers = found
+    return {job_id: member for job_id, (_, member) in found.items()}
+
+
+def _program(
+    account: _Account, keys: tuple[ClassKey, ...], work_s: Mapping[ClassKey, float], facts: CycleFacts
+) -> ConfigurationProgram:
+    """Return the program of these classes, which are on GPUs of one kind; only their work changes often."""
+    classes = [JobClass(key.family, key.stretch_limit, work_s[key]) for key in keys]
+    known = account.programs.get(keys)
+    if known is None:
+        performance_of = _Performance(facts, *keys[0][1:3])
+        known = configuration_program(classes, performance_of, facts.settings.max_residents)
+        if len(account.programs) >= _MOST_PROGRAMS:
+            account.programs.clear()
+        account.programs[keys] = known
+    return replace(known, classes=tuple(classes))
 
 
 def _with_prior(work_s: Mapping[ClassKey, float], snapshot: ClusterSnapshot) -> dict[ClassKey, float]:

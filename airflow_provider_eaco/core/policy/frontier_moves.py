@@ -10,6 +10,7 @@ from airflow_provider_eaco.core.model.snapshot import Resident
 from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.frontier_members import RESTART_S, Member
 from airflow_provider_eaco.core.policy.frontier_scene import Addition, Scene, Scenes
+from airflow_provider_eaco.core.policy.frontier_worth import Worth
 
 # A move has to save so much beside what it costs: predictions are not exact, and others may come first.
 LEAST_GAIN_J = 200e3
@@ -30,9 +31,10 @@ class _Move:
 class Moves:
     """Finds moves among the sets of one instant, the best first."""
 
-    def __init__(self, scenes: Scenes, slack_s: float) -> None:
+    def __init__(self, scenes: Scenes, worth: Worth, slack_s: float) -> None:
         self._scenes = scenes
-        self._worth = scenes.worth
+        self._worth = worth
+        self._classes = scenes.classes
         self._slack_s = slack_s
         self._sets = list(scenes.all)
         # Nobody is asked to leave a set into or out of which somebody is moving.
@@ -66,7 +68,7 @@ class Moves:
 
     def _moves_out_of(self, source: int, scene: Scene) -> Iterator[_Move]:
         able = [member for member in scene.members if self._may_move(member)]
-        losing = scene.loss_j >= LEAST_GAIN_J
+        losing = self._loses(scene)
         if len(scene.members) > 1:
             goals = range(len(self._sets)) if losing else self._losing()
             for member in able:
@@ -79,19 +81,22 @@ class Moves:
                 yield move
 
     def _losing(self) -> Sequence[int]:
-        return [place for place, scene in enumerate(self._sets) if scene.loss_j >= LEAST_GAIN_J]
+        return [place for place, scene in enumerate(self._sets) if self._loses(scene)]
+
+    def _loses(self, scene: Scene) -> bool:
+        return scene.loss_j(self._worth) >= LEAST_GAIN_J
 
     def _one(self, source: int, scene: Scene, member: Member, goals: Sequence[int]) -> _Move | None:
         goal = self._goal(member, source, goals)
         if goal is None:
             return None
-        rest = scene.with_members([each for each in scene.members if each is not member], self._worth)
-        gain_j = scene.loss_j - rest.loss_j - goal[1].loss_j - self._price_j(member)
+        rest = scene.with_members([each for each in scene.members if each is not member], self._classes)
+        gain_j = scene.loss_j(self._worth) - rest.loss_j(self._worth) - goal[1].loss_j - self._price_j(member)
         return _Move(gain_j, source, ((member, goal[0]),))
 
     def _everybody(self, source: int, scene: Scene) -> _Move | None:
         present, self._sets = self._sets, list(self._sets)
-        gain_j, goals = scene.loss_j, []
+        gain_j, goals = scene.loss_j(self._worth), []
         for member in sorted(scene.members, key=lambda each: (-each.left_s, each.job_id)):
             goal = self._goal(member, source, range(len(self._sets)))
             if goal is None:
@@ -100,7 +105,7 @@ class Moves:
             gain_j -= goal[1].loss_j + self._price_j(member)
             goals.append((member, goal[0]))
             grown = self._sets[goal[0]]
-            self._sets[goal[0]] = grown.with_members((*grown.members, member), self._worth)
+            self._sets[goal[0]] = grown.with_members((*grown.members, member), self._classes)
         self._sets = present
         return _Move(gain_j, source, tuple(goals))
 
@@ -111,7 +116,7 @@ class Moves:
         for place in places:
             scene = self._sets[place]
             if place != source and scene.members:
-                added = self._scenes.addition(scene, restarted, self._needs[member.job_id])
+                added = self._scenes.addition(scene, restarted, self._needs[member.job_id], self._worth)
                 if added is None or added.excess_s + RESTART_S > self._slack_s:
                     continue
                 if best is None or added.loss_j < best[1].loss_j:
@@ -136,8 +141,8 @@ class Moves:
     def _carry(self, member: Member, source: int, goal: int) -> None:
         left, joined = self._sets[source], self._sets[goal]
         rest = [each for each in left.members if each is not member]
-        self._sets[source] = left.with_members(rest, self._worth)
-        self._sets[goal] = joined.with_members((*joined.members, member), self._worth)
+        self._sets[source] = left.with_members(rest, self._classes)
+        self._sets[goal] = joined.with_members((*joined.members, member), self._classes)
         self._still[source] = self._still[goal] = False
 
     def _may_move(self, member: Member) -> bool:
@@ -146,4 +151,4 @@ class Moves:
 
     def _price_j(self, member: Member) -> float:
         """Return what the restart is worth: work that is not done while somebody is present."""
-        return RESTART_S * self._worth.price(self._worth.classes.number(member.key)).work_w
+        return RESTART_S * self._worth.price(self._classes.number(member.key)).work_w

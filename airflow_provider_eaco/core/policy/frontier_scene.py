@@ -1,9 +1,16 @@
-"""The held sets as the policy ``frontier`` weighs them in the middle of a cycle."""
+"""The held sets as the policy ``frontier`` weighs them in the middle of a cycle.
+
+A set is weighed as of the last that happened in it, or of the last ten minutes if that is later: what was
+found out about it then stands until the next. For limits that errs on the safe side alone: who bears its
+present set bears more the further it has come. What the jobs of a set take longer than alone does not change
+with the instant, as long as they run as predicted.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.gpu import Node
@@ -12,6 +19,7 @@ from airflow_provider_eaco.core.model.prices import EnergyPrices
 from airflow_provider_eaco.core.model.profile import family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState
 from airflow_provider_eaco.core.policy import filters
+from airflow_provider_eaco.core.policy.changes import replaced
 from airflow_provider_eaco.core.policy.cluster import host_free_mib
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, memory_peak_mib
 from airflow_provider_eaco.core.policy.filters import Needs
@@ -23,12 +31,16 @@ from airflow_provider_eaco.core.policy.frontier_members import (
 )
 from airflow_provider_eaco.core.policy.frontier_worth import Classes, Rest, Worth
 
+# How long a set in which nothing happens is weighed as it was.
+LOOK_EVERY_S = 600.0
+
 
 @dataclass(slots=True, eq=False)
 class Scene:
-    """A held set: its members now, what they lose until they have ended, and what they take longer.
+    """A held set: its members as they stood last, and what they take longer until they have ended.
 
-    ``open``: newcomers may come. ``leaving``: ids of those who were asked to leave.
+    ``open``: newcomers may come. ``leaving``: ids of those who were asked to leave. ``excess_s``: by how much
+    the rests together take longer than alone. ``seen_s``: the instant of all this.
     """
 
     held: GpuSet
@@ -38,22 +50,34 @@ class Scene:
     open: bool
     leaving: frozenset[str]
     host_free_mib: int | None
-    loss_j: float = 0.0
-    excess_s: float = 0.0
+    rests: tuple[Rest, ...]
+    excess_s: float
+    seen_s: float
+    losses_j: dict[Worth, float] = field(default_factory=dict)
+    additions: dict[tuple[Worth, str, float, float], Addition | None] = field(default_factory=dict)
 
-    def rests(self, classes: Classes) -> list[Rest]:
-        return [(classes.number(member.key), member.left_s) for member in self.members]
+    def loss_j(self, worth: Worth) -> float:
+        """Return what the members lose until they have ended."""
+        known = self.losses_j.get(worth)
+        if known is None:
+            known = self.losses_j[worth] = worth.loss_j(self.rests)
+        return known
 
-    def with_members(self, members: Sequence[Member], worth: Worth) -> Scene:
-        """Return the set with other members, weighed anew."""
-        scene = replace(self, members=tuple(members))
-        scene.weigh(worth)
-        return scene
+    def with_members(self, members: Sequence[Member], classes: Classes) -> Scene:
+        """Return the set with other members."""
+        rests = tuple([(classes.number(member.key), member.left_s) for member in members])
+        excess_s = classes.excess_s(rests)
+        return replace(
+            self, members=tuple(members), rests=rests, excess_s=excess_s, losses_j={}, additions={}
+        )
 
-    def weigh(self, worth: Worth) -> None:
-        rests = self.rests(worth.classes)
-        self.loss_j = worth.loss_j(rests)
-        self.excess_s = worth.excess_s(rests)
+    def free_s(self, mean_stretch: float) -> float:
+        """Return what is left of the seconds that these may take longer under a mean stretch."""
+        free_s = -self.excess_s
+        for member in self.members:
+            if member.work_s is not None:
+                free_s += mean_stretch * member.work_s - member.spent_s - member.left_s
+        return free_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,77 +90,86 @@ class Addition:
 
 
 class Scenes:
-    """All held sets at one instant; those whose nodes stay the same objects are not looked at again."""
+    """All held sets; those in which nothing has happened are not looked at again for some time."""
 
-    def __init__(self, worth: Worth, now_s: float) -> None:
-        self.worth = worth
-        self.now_s = now_s
+    def __init__(self, classes: Classes) -> None:
+        self.classes = classes
+        self.all: list[Scene] = []
         self._of: dict[str, tuple[NodeState, list[Scene]]] = {}
         self._nodes: Mapping[str, NodeState] = {}
-        self.all: list[Scene] = []
+        self._period = -math.inf
 
-    @classmethod
-    def of(cls, snapshot: ClusterSnapshot, facts: CycleFacts, prices: EnergyPrices) -> Scenes:
-        """Return the sets of one snapshot."""
-        scenes = cls(Worth(Classes(facts), prices), snapshot.now_s)
-        scenes.follow(snapshot)
-        return scenes
-
-    def slack_s(self) -> float:
+    def slack_s(self, prices: EnergyPrices) -> float:
         """Return how many seconds the pool's jobs may still take longer than alone, as things stand.
 
         The mean stretch of all that have ended and of all that run, each going on as it is now, is within the
         pool's limit as long as this is not negative.
         """
-        limit = self.worth.classes.facts.settings.mean_stretch
-        prices = self.worth.prices
-        free_s = limit * prices.ended_work_s - prices.ended_run_s
+        limit = self.classes.facts.settings.mean_stretch
+        running_s = math.fsum([scene.free_s(limit) for scene in self.all])
+        return limit * prices.ended_work_s - prices.ended_run_s + running_s
+
+    def forget_losses(self) -> None:
+        """Drop what followed from other prices."""
         for scene in self.all:
-            for member in scene.members:
-                if member.work_s is not None:
-                    free_s += limit * member.work_s - member.spent_s - member.left_s
-            free_s -= scene.excess_s
-        return free_s
+            scene.losses_j.clear()
+            scene.additions.clear()
 
-    def follow(self, snapshot: ClusterSnapshot) -> None:
-        """Be about the nodes of this snapshot of the same instant."""
-        if snapshot.nodes is self._nodes:
-            return
-        for name, state in snapshot.nodes.items():
-            known = self._of.get(name)
-            if known is None or known[0] is not state:
+    def follow(self, snapshot: ClusterSnapshot) -> Sequence[str]:
+        """Be about the nodes of this snapshot; return the ids of the jobs in sets that are looked at anew."""
+        period = snapshot.now_s // LOOK_EVERY_S
+        if period == self._period:
+            if snapshot.nodes is self._nodes:
+                return ()
+            names = replaced(self._nodes, snapshot.nodes)
+        else:
+            self._of.clear()
+            names = list(snapshot.nodes)
+        for name in names:
+            state = snapshot.nodes.get(name)
+            if state is None:
+                self._of.pop(name, None)
+            else:
                 self._of[name] = (state, list(self._scenes(state, snapshot)))
-        self._nodes = snapshot.nodes
-        self.all = [scene for name in snapshot.nodes for scene in self._of[name][1]]
+        if names:
+            self.all = [scene for name in snapshot.nodes for scene in self._of[name][1]]
+        self._nodes, self._period = snapshot.nodes, period
+        anew = [scene for name in names if name in self._of for scene in self._of[name][1]]
+        return [member.job_id for scene in anew for member in scene.members]
 
-    def addition(self, scene: Scene, member: Member, needs: Needs) -> Addition | None:
+    def addition(self, scene: Scene, member: Member, needs: Needs, worth: Worth) -> Addition | None:
         """Return what the member adds to the set, ``None`` where it may not be."""
-        facts, kind = self.worth.classes.facts, scene.facts.kind
-        fits = kind.gpus == member.key.gpus and kind.model == member.key.gpu_model
-        if not scene.open or not fits or len(scene.members) >= facts.settings.max_residents:
+        if not scene.open:
             return None
-        prediction = bearable((*scene.members, member), self.worth.classes)
+        asked = worth, member.job_id, member.left_s, member.bears
+        if asked not in scene.additions:
+            scene.additions[asked] = self._addition(scene, member, needs, worth)
+        return scene.additions[asked]
+
+    def _addition(self, scene: Scene, member: Member, needs: Needs, worth: Worth) -> Addition | None:
+        facts, kind = self.classes.facts, scene.facts.kind
+        fits = kind.gpus == member.key.gpus and kind.model == member.key.gpu_model
+        if not fits or len(scene.members) >= facts.settings.max_residents:
+            return None
+        prediction = bearable((*scene.members, member), self.classes)
         if prediction is None or not _has_room(scene, needs, member, facts):
             return None
-        rests = scene.rests(self.worth.classes)
-        rests.append((self.worth.classes.number(member.key), member.left_s))
+        rests = (*scene.rests, (self.classes.number(member.key), member.left_s))
         return Addition(
-            self.worth.loss_j(rests) - scene.loss_j,
-            self.worth.excess_s(rests) - scene.excess_s,
+            worth.loss_j(rests) - scene.loss_j(worth),
+            self.classes.excess_s(rests) - scene.excess_s,
             prediction,
         )
 
     def _scenes(self, state: NodeState, snapshot: ClusterSnapshot) -> Iterator[Scene]:
         host_mib = host_free_mib(state)
         for held in state.sets:
-            scene = _scene(held, state.node, self.worth.classes.facts, snapshot, host_mib)
-            scene.weigh(self.worth)
-            yield scene
+            yield _scene(held, state.node, self.classes, snapshot, host_mib)
 
 
 def bearable(members: Sequence[Member], classes: Classes) -> SetPrediction | None:
     """Return what is expected of these together from now on, ``None`` if somebody's own limit would break."""
-    ordered = sorted((classes.number(member.key), member.bears) for member in members)
+    ordered = sorted([(classes.number(member.key), member.bears) for member in members])
     physics = classes.physics(tuple([number for number, _ in ordered]))
     if physics is None or not physics.allowed:
         return None
@@ -145,14 +178,16 @@ def bearable(members: Sequence[Member], classes: Classes) -> SetPrediction | Non
 
 
 def _scene(
-    held: GpuSet, node: Node, facts: CycleFacts, snapshot: ClusterSnapshot, host_mib: int | None
+    held: GpuSet, node: Node, classes: Classes, snapshot: ClusterSnapshot, host_mib: int | None
 ) -> Scene:
+    facts = classes.facts
     prediction = facts.predict(family_set(held.families), held.gpus[0].model, len(held.gpus))
     there = facts.held(held, node)
     states = {resident.state for resident in held.residents}
     # The trial of a set that was measured before has nothing to tell that newcomers have to wait for.
     known = prediction is not None and prediction.measured and states <= {LeaseState.TRIAL}
-    moment = Moment(snapshot.now_s, snapshot.profiles, node.time_scale)
+    seen_s = _seen_s(held, snapshot.now_s)
+    moment = Moment(seen_s, snapshot.profiles, node.time_scale)
     members = tuple(
         resident_member(resident, held, slowdown_of(prediction, resident.job.request.family), moment)
         for resident in held.residents
@@ -160,7 +195,22 @@ def _scene(
     leaving = frozenset(
         resident.job.job_id for resident in held.residents if resident.state is LeaseState.YIELDING
     )
-    return Scene(held, node, there, members, there.closed is None or known, leaving, host_mib)
+    rests = tuple([(classes.number(member.key), member.left_s) for member in members])
+    excess_s = classes.excess_s(rests)
+    is_open = there.closed is None or known
+    return Scene(held, node, there, members, is_open, leaving, host_mib, rests, excess_s, seen_s)
+
+
+def _seen_s(held: GpuSet, now_s: float) -> float:
+    """Return the instant as of which the set is weighed: of the last that happened, or of the present period.
+
+    It follows from the snapshot alone, so that the same snapshot is weighed alike whenever it is looked at.
+    """
+    seen_s = now_s // LOOK_EVERY_S * LOOK_EVERY_S
+    for resident in held.residents:
+        told_s = resident.job.progress.reported_s
+        seen_s = max(seen_s, resident.granted_s, told_s or -math.inf, resident.trial_since_s or -math.inf)
+    return min(seen_s, now_s)
 
 
 def _has_room(scene: Scene, needs: Needs, member: Member, facts: CycleFacts) -> bool:

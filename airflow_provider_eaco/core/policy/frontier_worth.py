@@ -8,17 +8,21 @@ negative and the best sets have none: what a schedule takes above the bound is t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from operator import itemgetter
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.profile import family_set
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 
 # What lies further ahead counts less: by then others will have come and gone.
 FORESIGHT_S = 2 * 3600.0
-# A set with room is weighed as if for this part of the time somebody came who completes it best.
+# A set with room is weighed as if those who wait completed it as well as they can, and as if for this part of
+# the time somebody came who completes it best.
 COMPLETED = 0.35
 # Below this weight nothing that lies ahead changes a choice.
 _LEAST_WEIGHT = 1e-3
@@ -26,6 +30,8 @@ _LEAST_WEIGHT = 1e-3
 # Classes of a set by number, ascending; with each what is left of the member, in seconds of exclusive work.
 Numbers = tuple[int, ...]
 Rest = tuple[int, float]
+# A larger set that a set may become, and the classes of those who come.
+Growth = tuple[Numbers, frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,16 @@ class Classes:
         self.keys: list[ClassKey] = []
         self._number: dict[ClassKey, int] = {}
         self._physics: dict[Numbers, Physics | None] = {}
+        self._grown: dict[tuple[Numbers, Numbers], Sequence[Growth]] = {}
+
+    def are_of(self, snapshot: ClusterSnapshot) -> bool:
+        """Tell whether what is believed in general is the same in this snapshot."""
+        facts = self.facts
+        return (
+            facts.book is snapshot.profiles
+            and facts.settings == snapshot.pool.settings
+            and (facts.readings is snapshot.readings or facts.readings == snapshot.readings)
+        )
 
     def number(self, key: ClassKey) -> int:
         """Return the class's number, the same one each time."""
@@ -61,6 +77,36 @@ class Classes:
         if numbers not in self._physics:
             self._physics[numbers] = self._find(numbers)
         return self._physics[numbers]
+
+    def grown(self, numbers: Numbers, by: Numbers) -> Sequence[Growth]:
+        """Return what the set may become by members of these classes, within the limit of each."""
+        known = self._grown.get((numbers, by))
+        if known is None:
+            known = self._grown[numbers, by] = tuple(self._find_grown(numbers, by))
+        return known
+
+    def _find_grown(self, numbers: Numbers, by: Numbers) -> Iterator[Growth]:
+        scope = self.keys[numbers[0]][1:3]
+        alike = [number for number in by if self.keys[number][1:3] == scope]
+        for more in range(1, self.facts.settings.max_residents - len(numbers) + 1):
+            for added in combinations_with_replacement(alike, more):
+                grown = tuple(sorted((*numbers, *added)))
+                physics = self.physics(grown)
+                if physics is not None and physics.allowed and physics.lasting:
+                    yield grown, frozenset(added)
+
+    def excess_s(self, rests: Sequence[Rest]) -> float:
+        """Return by how much these runs together take longer than alone, if nobody comes."""
+        left, excess_s = sorted(rests), 0.0
+        while len(left) > 1:
+            physics = self.physics(tuple([number for number, _ in left]))
+            if physics is None:
+                return math.inf
+            slowdowns = physics.slowdowns
+            step_s = min([rest * slow for (_, rest), slow in zip(left, slowdowns, strict=True)])
+            excess_s += sum([step_s * (1 - 1 / slow) for slow in slowdowns])
+            left = _after(left, slowdowns, step_s)
+        return excess_s
 
     def _find(self, numbers: Numbers) -> Physics | None:
         keys = [self.keys[number] for number in numbers]
@@ -79,15 +125,29 @@ class Classes:
 
 
 class Worth:
-    """Losses of sets under one set of prices."""
+    """Losses of sets under one set of prices, while jobs of some classes wait.
 
-    def __init__(self, classes: Classes, prices: EnergyPrices) -> None:
+    :param waiting: the classes of those who wait and could complete a set, ascending.
+    """
+
+    def __init__(self, classes: Classes, prices: EnergyPrices, waiting: Numbers = ()) -> None:
         self.classes = classes
         self.prices = prices
-        self._priced = sorted(classes.number(key) for key in prices.classes)
+        self._waiting = frozenset(waiting)
+        self._priced = tuple(sorted(classes.number(key) for key in prices.classes))
         self._losses: dict[Numbers, float] = {}
         self._ahead: dict[Numbers, float] = {}
-        self._completions: dict[Numbers, float] = {}
+        self._better: dict[Numbers, Sequence[tuple[float, frozenset[int]]]] = {}
+        self._beside: dict[Numbers, Worth] = {waiting: self}
+
+    def beside(self, waiting: Numbers) -> Worth:
+        """Return the losses under the same prices while jobs of these classes wait."""
+        other = self._beside.get(waiting)
+        if other is None:
+            other = self._beside[waiting] = Worth(self.classes, self.prices, waiting)
+            other._losses, other._better = self._losses, self._better
+            other._beside = self._beside
+        return other
 
     def price(self, number: int) -> ClassPrice:
         """Return the class's price; one that the program did not have is worth what it takes alone."""
@@ -107,12 +167,13 @@ class Worth:
         return known
 
     def ahead_w(self, numbers: Numbers) -> float:
-        """Return the loss that is expected of the set, some of the time completed by others."""
+        """Return the loss that is expected of the set, completed by those who wait and at times by others."""
         known = self._ahead.get(numbers)
         if known is None:
-            loss_w = self.loss_w(numbers)
-            known = loss_w + COMPLETED * (self._completed_w(numbers) - loss_w)
-            self._ahead[numbers] = known
+            better = self._better_than(numbers)
+            soon_w = next((w for w, added in better if added <= self._waiting), self.loss_w(numbers))
+            least_w = better[0][0] if better else soon_w
+            known = self._ahead[numbers] = soon_w + COMPLETED * (least_w - soon_w)
         return known
 
     def loss_j(self, rests: Sequence[Rest]) -> float:
@@ -133,19 +194,6 @@ class Worth:
             left = _after(left, slowdowns, step_s)
         return total_w * FORESIGHT_S
 
-    def excess_s(self, rests: Sequence[Rest]) -> float:
-        """Return by how much these runs together take longer than alone, if nobody comes."""
-        left, excess_s = sorted(rests), 0.0
-        while len(left) > 1:
-            physics = self.classes.physics(tuple([number for number, _ in left]))
-            if physics is None:
-                return math.inf
-            slowdowns = physics.slowdowns
-            step_s = min([rest * slow for (_, rest), slow in zip(left, slowdowns, strict=True)])
-            excess_s += sum([step_s * (1 - 1 / slow) for slow in slowdowns])
-            left = _after(left, slowdowns, step_s)
-        return excess_s
-
     def _loss_w(self, numbers: Numbers) -> float:
         physics = self.classes.physics(numbers)
         if physics is None:
@@ -156,24 +204,16 @@ class Worth:
             loss_w += price.presence_w - price.work_w / slowdown
         return loss_w
 
-    def _completed_w(self, numbers: Numbers) -> float:
-        """Return the least loss of this set and of all that it may grow to, within everybody's limit."""
-        best_w = self.loss_w(numbers)
-        if len(numbers) >= self.classes.facts.settings.max_residents:
-            return best_w
-        scope = self.classes.keys[numbers[0]][1:3]
-        for number in self._priced:
-            if self.classes.keys[number][1:3] == scope:
-                grown = tuple(sorted((*numbers, number)))
-                physics = self.classes.physics(grown)
-                if physics is not None and physics.allowed and physics.lasting:
-                    best_w = min(best_w, self._completed_known_w(grown))
-        return best_w
-
-    def _completed_known_w(self, numbers: Numbers) -> float:
-        known = self._completions.get(numbers)
+    def _better_than(self, numbers: Numbers) -> Sequence[tuple[float, frozenset[int]]]:
+        """Return the losses of what the set may become that are less than its own, the least first."""
+        known = self._better.get(numbers)
         if known is None:
-            known = self._completions[numbers] = self._completed_w(numbers)
+            own_w = self.loss_w(numbers)
+            larger = [
+                (self.loss_w(grown), added) for grown, added in self.classes.grown(numbers, self._priced)
+            ]
+            lower = [pair for pair in larger if pair[0] < own_w]
+            known = self._better[numbers] = sorted(lower, key=itemgetter(0))
         return known
 
 

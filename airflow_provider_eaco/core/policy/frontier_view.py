@@ -1,0 +1,128 @@
+"""What the policy ``frontier`` sees of a snapshot: sets, prices, who waits, and what may still be spent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import is_
+
+from airflow_provider_eaco.core.model.gpu import Node
+from airflow_provider_eaco.core.model.job import Job, JobKind
+from airflow_provider_eaco.core.model.prices import EnergyPrices
+from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
+from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
+from airflow_provider_eaco.core.policy.frontier_members import Member, Moment, class_of, newcomer
+from airflow_provider_eaco.core.policy.frontier_scene import Scenes
+from airflow_provider_eaco.core.policy.frontier_worth import Classes, Worth
+
+# Kinds with progress of their own are new all the time.
+_MOST_KINDS = 2000
+
+
+class View:
+    """One snapshot after the other; what they share is not looked at again.
+
+    ``worth`` weighs sets as if nobody waited.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.classes = Classes(CycleFacts(snapshot))
+        self.scenes = Scenes(self.classes)
+        self._prices = snapshot.prices or EnergyPrices(snapshot.now_s, 0.0)
+        self.worth = Worth(self.classes, self._prices)
+        self._models = Models()
+        self._slack_s: float | None = None
+        self._waiting: Sequence[Job] | None = None
+        self._number_of: dict[str, int] = {}
+        self._count: Counter[int] = Counter()
+        self._numbers: dict[JobKind, int | None] = {}
+
+    def follow(self, snapshot: ClusterSnapshot) -> None:
+        """Be about this snapshot."""
+        prices = snapshot.prices or EnergyPrices(snapshot.now_s, 0.0)
+        if prices is not self._prices:
+            if prices.classes is not self._prices.classes or prices.stretch_w != self._prices.stretch_w:
+                self.worth = Worth(self.classes, prices)
+                self.scenes.forget_losses()
+            self._prices, self._slack_s = prices, None
+        if self._models.follow(snapshot.nodes):
+            self._numbers.clear()
+        placed = self.scenes.follow(snapshot)
+        if placed:
+            self._slack_s = None
+        if snapshot.waiting is not self._waiting:
+            self._line_up(snapshot)
+        for job_id in placed:
+            number = self._number_of.pop(job_id, None)
+            if number is not None:
+                self._count[number] -= 1
+
+    @property
+    def slack_s(self) -> float:
+        """The seconds that the pool's jobs may still take longer than alone."""
+        if self._slack_s is None:
+            self._slack_s = self.scenes.slack_s(self._prices)
+        return self._slack_s
+
+    def newcomer(self, job: Job, now_s: float, book: ProfileBook) -> Member | None:
+        """Return the job as a member on the first GPU model that it accepts and that is there."""
+        model = self._models.first_of(job)
+        return None if model is None else newcomer(job, model, Moment(now_s, book))
+
+    def worth_beside(self, job: Job) -> Worth:
+        """Return what sets lose while all the others wait that wait beside this job."""
+        own = self._number_of.get(job.job_id)
+        waiting = [number for number, count in self._count.items() if count > (number == own)]
+        return self.worth.beside(tuple(sorted(waiting)))
+
+    def _line_up(self, snapshot: ClusterSnapshot) -> None:
+        """Count who waits by class."""
+        self._waiting = snapshot.waiting
+        self._number_of = {}
+        present = {member.job_id for scene in self.scenes.all for member in scene.members}
+        for job in snapshot.waiting:
+            number = self._number(job)
+            if number is not None and job.job_id not in present:
+                self._number_of[job.job_id] = number
+        self._count = Counter(self._number_of.values())
+
+    def _number(self, job: Job) -> int | None:
+        kind = job.kind
+        if kind not in self._numbers:
+            model = self._models.first_of(job)
+            shares = model is not None and not is_exclusive(job, self.classes.facts.settings)
+            self._numbers[kind] = self.classes.number(class_of(job, model)) if shares and model else None
+            if len(self._numbers) > _MOST_KINDS:
+                self._numbers.clear()
+                return self._number(job)
+        return self._numbers[kind]
+
+
+class Models:
+    """The GPU models of the nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: tuple[Node, ...] = ()
+        self._seen: Mapping[str, NodeState] = {}
+        self._names: tuple[str, ...] = ()
+
+    def follow(self, nodes: Mapping[str, NodeState]) -> bool:
+        """Be about these nodes; return whether others are there than before."""
+        if nodes is self._seen:
+            return False
+        self._seen = nodes
+        present = tuple([state.node for state in nodes.values()])
+        if len(present) == len(self._nodes) and all(map(is_, present, self._nodes)):
+            return False
+        self._nodes = present
+        names = tuple(sorted({group.model for node in present for group in node.hardware.groups}))
+        changed, self._names = names != self._names, names
+        return changed
+
+    def first_of(self, job: Job) -> str | None:
+        """Return the first that the job accepts."""
+        models = job.request.gpu_models
+        if not models:
+            return self._names[0] if self._names else None
+        return next((model for model in models if model in self._names), None)
