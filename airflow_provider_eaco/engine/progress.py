@@ -6,8 +6,9 @@ A unit of work counts for a resident set only if it began and ended under that s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from airflow_provider_eaco.core.model.errors import EacoError
@@ -157,9 +158,9 @@ def ingest(
         lease, record = leases.get(report.job_id), records.get(report.job_id)
         if lease is None or record is None or lease.token != report.token:
             continue
-        unseen_s = _usual_unit_s(record, lease, view, profiles)
+        usual_unit_s = partial(_usual_unit_s, record, lease, view, profiles)
         alone = lease.placement.gpu_uuids not in shared
-        progress, observation = _taken(report, record, lease, unseen_s, alone=alone, now_s=view.now_s)
+        progress, observation = _taken(report, record, lease, usual_unit_s, alone=alone, now_s=view.now_s)
         if observation != record.observation or progress != record.job.progress:
             ledger.save_progress(report.job_id, progress, observation)
         reported.append(lease)
@@ -187,7 +188,13 @@ def _shared(leases: Iterable[Lease]) -> set[tuple[str, ...]]:
 
 
 def _taken(
-    report: Report, record: JobRecord, lease: Lease, usual_unit_s: float | None, *, alone: bool, now_s: float
+    report: Report,
+    record: JobRecord,
+    lease: Lease,
+    usual_unit_s: Callable[[], float | None],
+    *,
+    alone: bool,
+    now_s: float,
 ) -> tuple[Progress, Observation]:
     stored, seen = record.job.progress, record.observation
     # A lease starts without an observation, and a process reports only its own units: all of its first report
@@ -241,15 +248,19 @@ def _dates(
     return now_s, None if began_s is None else max(0.0, now_s - began_s - run_s)
 
 
-def _run_s(report: Report, stored: Progress, new: Sequence[UnitTime], usual_unit_s: float | None) -> float:
+def _run_s(
+    report: Report, stored: Progress, new: Sequence[UnitTime], usual_unit_s: Callable[[], float | None]
+) -> float:
     """Return the device time of the units that are new in this report.
 
     Units whose time nobody saw (done by an earlier try from which this one resumed, or more than a report
     lists between two looks) count with the mean of those seen, else with the usual time.
     """
     seen_s = math.fsum([unit.elapsed_s for unit in new])
-    unseen = max(0, report.units_done - stored.units_done - len(new))
-    each_s = seen_s / len(new) if new else usual_unit_s or 0.0
+    unseen = report.units_done - stored.units_done - len(new)
+    if unseen <= 0:
+        return seen_s
+    each_s = seen_s / len(new) if new else usual_unit_s() or 0.0
     return seen_s + unseen * each_s
 
 

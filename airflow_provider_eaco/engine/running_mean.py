@@ -36,10 +36,11 @@ class RunningMean(NamedTuple):
         samples = self.samples + other.samples
         distance = other.mean - self.mean
         mean = self.mean + distance * other.samples / samples
-        squares = (self._squares(), other._squares())
-        if squares[0] is None or squares[1] is None:
+        own = self._squares()
+        others = 0.0 if other.samples == 1 else other._squares()
+        if own is None or others is None:
             return RunningMean(samples, mean)
-        total = squares[0] + squares[1] + distance**2 * self.samples * other.samples / samples
+        total = own + others + distance**2 * self.samples * other.samples / samples
         return RunningMean(samples, mean, math.sqrt(total / (samples - 1)))
 
     def _squares(self) -> float | None:

@@ -17,8 +17,8 @@ from airflow_provider_eaco.core.model.gpu import Gpu, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress, Share
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.model.profile import ProfileBook, family_set
-from airflow_provider_eaco.core.model.snapshot import AirflowPool, Observation, PoolState
-from airflow_provider_eaco.core.ports import LedgerView, RunMeter
+from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
+from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
 from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
@@ -26,11 +26,13 @@ from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
 from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
+from airflow_provider_eaco.simulator.collecting import rare_collections
 from airflow_provider_eaco.simulator.decisions import DecisionRecorder
 from airflow_provider_eaco.simulator.energy_use import SimulatedUse, asleep_w, sees_nodes
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from airflow_provider_eaco.simulator.recording import Recording
+from airflow_provider_eaco.simulator.reporters import Reporters
 from airflow_provider_eaco.simulator.run_bounds import energy_solver
 from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.scenario import Scenario, told_work_s
@@ -62,6 +64,7 @@ class Simulation:
         self.scenario = scenario
         # Asked at every event.
         self._shares, self._learns, self._steers = scenario.shares, scenario.learns, scenario.steers
+        self._demand = bool(scenario.settings.demand)
         self.recording = Recording()
         self.clock = VirtualClock()
         self.ledger = MemoryLedger(self.clock)
@@ -99,9 +102,11 @@ class Simulation:
         self._jobs = {job.job_id: job for job in scenario.jobs}
         self._waiting = 0
         self._next = 0
+        self._arrival_s = self._next_arrival_s()
         self._version_at_begin: dict[str, int] = {}
         self._not_alone: set[str] = set()
 
+    @rare_collections()
     def run(self) -> Recording:
         """Simulate until the last job has ended that can start beside real-time demand.
 
@@ -126,8 +131,8 @@ class Simulation:
         """Return when something happens or is to be looked at; ``None``: demand keeps all that wait."""
         event_s = self.cluster.next_event_s()
         happening = [] if event_s is None else [event_s]
-        if self._next < len(self.scenario.jobs):
-            happening.append(self.scenario.jobs[self._next].submit_s)
+        if self._arrival_s < math.inf:
+            happening.append(self._arrival_s)
         hour_s = self._next_hour_s()
         looks = [] if self._look_again_s is None else [self._look_again_s]
         if hour_s is not None:
@@ -141,12 +146,12 @@ class Simulation:
 
     def _next_hour_s(self) -> float | None:
         """Return when real-time demand changes next, if anybody waits for it."""
-        if not (self.scenario.settings.demand and self._waiting):
+        if not (self._demand and self._waiting):
             return None
         return (self.clock.now_s() // HOUR_S + 1) * HOUR_S
 
     def _look_is_due(self, now_s: float) -> bool:
-        if self.scenario.settings.demand and self._waiting and now_s % HOUR_S == 0:
+        if self._demand and self._waiting and now_s % HOUR_S == 0:
             return True
         if self._look_again_s is None or now_s < self._look_again_s:
             return False
@@ -173,12 +178,16 @@ class Simulation:
         return ended, news
 
     def _admit_arrivals(self, now_s: float) -> bool:
-        first = self._next
-        jobs = self.scenario.jobs
-        while self._next < len(jobs) and jobs[self._next].submit_s <= now_s:
-            self._queue(jobs[self._next], self._next)
+        arrived = self._arrival_s <= now_s
+        while self._arrival_s <= now_s:
+            self._queue(self.scenario.jobs[self._next], self._next)
             self._next += 1
-        return self._next > first
+            self._arrival_s = self._next_arrival_s()
+        return arrived
+
+    def _next_arrival_s(self) -> float:
+        jobs = self.scenario.jobs
+        return jobs[self._next].submit_s if self._next < len(jobs) else math.inf
 
     def _queue(self, job: TraceJob, number: int) -> None:
         settings = self.scenario.settings
@@ -301,7 +310,7 @@ class Simulation:
             if lease is not None:
                 reports.append(self._report_of(job_id, lease, now_s))
                 in_trial = in_trial or lease.state is LeaseState.TRIAL
-        asked = ingest(_Reporters(self.ledger, job_ids), self.profiles, reports)
+        asked = ingest(Reporters(self.ledger, job_ids), self.profiles, reports)
         news = False
         for instruction in asked:
             if instruction.yield_asked:
@@ -359,20 +368,6 @@ class Simulation:
         return (
             f"{len(waiting)} jobs can never start; the first is {first} ({reasons.get(first, 'undecided')})"
         )
-
-
-class _Reporters:
-    """The ledger as those who report see it: a look at all others would cost more than the reports."""
-
-    def __init__(self, ledger: MemoryLedger, job_ids: list[str]) -> None:
-        self._ledger = ledger
-        self._job_ids = job_ids
-
-    def view(self) -> LedgerView:
-        return self._ledger.view_of(self._job_ids)
-
-    def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None:
-        self._ledger.save_progress(job_id, progress, observation)
 
 
 def _beliefs_of(scenario: Scenario) -> ProfileBook:

@@ -194,8 +194,7 @@ class CycleFacts:
     def _closed(self, held: GpuSet, node: Node) -> str | None:
         if node.draining or not node.available or not all(map(self.is_sound, held.gpus)):
             return "its node or GPUs take no new work"
-        alone = any(is_exclusive(resident.job, self.settings) for resident in held.residents)
-        if alone or any(gpu.is_partition for gpu in held.gpus):
+        if self._is_held_apart(held):
             return "held exclusively"
         states = [resident.state for resident in held.residents]
         if LeaseState.YIELDING in states:
@@ -205,6 +204,12 @@ class CycleFacts:
         if len(held.residents) > 1 and LeaseState.TRIAL in states and not self._is_known(held):
             return "its trial is not over"
         return None
+
+    def _is_held_apart(self, held: GpuSet) -> bool:
+        for resident in held.residents:
+            if is_exclusive(resident.job, self.settings):
+                return True
+        return any(gpu.is_partition for gpu in held.gpus)
 
     def _is_known(self, held: GpuSet) -> bool:
         """Tell whether such sets were measured and never undone: a newcomer spoils no evidence there."""

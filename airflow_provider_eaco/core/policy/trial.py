@@ -31,13 +31,13 @@ def review_set(held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
     stays and is closed to newcomers. Without that evidence it ends unconfirmed after the pool's
     ``trial_limit_s``. A confirmed set is judged by what its members have reported so far.
     """
-    states = {resident.state for resident in held.residents}
+    states = [resident.state for resident in held.residents]
     if len(held.residents) < 2 or LeaseState.YIELDING in states:
         return None
     version = held.residents[0].set_version
     slowdowns = [(resident, observed_slowdown(resident, held, snapshot)) for resident in held.residents]
     reported = [(resident, slowdown) for resident, slowdown in slowdowns if slowdown is not None]
-    in_trial = states != {LeaseState.CONFIRMED}
+    in_trial = states.count(LeaseState.CONFIRMED) < len(states)
     closed = LeaseState.UNCONFIRMED in states
 
     if in_trial and len(reported) < len(held.residents):
