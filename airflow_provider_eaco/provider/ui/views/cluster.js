@@ -19,7 +19,7 @@ export function render(data, page) {
   const compact = data.nodes.length > MANY_NODES;
   return [
     h("div", { class: "pools" }, data.pools.map((pool) => poolCard(pool))),
-    h("div", { class: compact ? "nodes compact" : "nodes" }, data.nodes.map((node) => nodeCard(node, data, page))),
+    h("div", { class: compact ? "nodes compact" : "nodes" }, data.nodes.map((node) => nodeCard(node, data, page, compact))),
   ];
 }
 
@@ -37,7 +37,7 @@ function poolCard(pool) {
 
 const STATE_KINDS = { available: "good", draining: "warn", unavailable: "bad" };
 
-function nodeCard(node, data, page) {
+function nodeCard(node, data, page, compact) {
   const there = new Map();
   for (const gpu of node.gpus) {
     for (const jobId of gpu.residents) {
@@ -53,12 +53,16 @@ function nodeCard(node, data, page) {
       "header",
       null,
       h("h2", { title: node.name }, node.name),
-      badge(node.state, STATE_KINDS[node.state]),
-      node.time_scale > 1 ? badge("simulated") : null,
-      h("span", { class: "power" }, watts(node.power_w)),
+      compact && node.state === "available" ? null : badge(node.state, STATE_KINDS[node.state]),
+      compact || node.time_scale === 1 ? null : badge("simulated"),
+      h("span", { class: "power" }, isKnown(node.power_w) ? watts(node.power_w) : "watts unknown"),
+    ),
+    h(
+      "div",
+      { class: "node-facts fine" },
+      h("span", null, `${node.gpus.length} × ${models || "unknown"}`, node.last_report_s === null ? null : [" · reported ", since(node.last_report_s), " ago"]),
       data.may_steer ? drainButton(node, page) : null,
     ),
-    h("p", { class: "fine" }, `${node.gpus.length} × ${models || "unknown"}`, node.last_report_s === null ? null : [" · reported ", since(node.last_report_s), " ago"]),
     h("ul", { class: "gpus" }, node.gpus.map((gpu) => tile(gpu, node, data))),
     h(
       "ul",

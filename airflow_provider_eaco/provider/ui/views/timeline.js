@@ -9,7 +9,10 @@ import { split, ticks } from "./layout.js";
 
 export const title = "Timeline";
 
-const LANE = 26;
+const TALL = 26;
+// So many GPUs that their lanes have to be thin.
+const MANY = 64;
+const THIN = 12;
 const GAP = 6;
 const HEAD = 22;
 const LEFT = 132;
@@ -68,7 +71,7 @@ function moveTo(data, from, length) {
 }
 
 function chart(data, page, from, until) {
-  const rows = placed(data.lanes);
+  const rows = placed(data.lanes, data.lanes.length > MANY ? THIN : TALL);
   const height = HEAD + rows.height;
   const x = (at) => LEFT + ((at - from) / (until - from)) * (WIDTH - LEFT);
   const shown = (piece) => piece.until > from && piece.from < until;
@@ -83,14 +86,14 @@ function chart(data, page, from, until) {
       { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${data.lanes.length} GPUs, ${data.spans.length} stays of tasks; the table below says the same` },
       h("defs", null, hatch()),
       axis(from, until, x, height),
-      data.lanes.map((lane) => h("g", { key: lane.uuid }, laneBack(lane, rows, clip), split(of.get(lane.uuid), nowS()).filter(shown).map((piece) => block(piece, rows.top.get(lane.uuid), clip, data, page)))),
+      data.lanes.map((lane) => h("g", { key: lane.uuid }, laneBack(lane, rows, clip), split(of.get(lane.uuid), nowS()).filter(shown).map((piece) => block(piece, rows, rows.top.get(lane.uuid), clip, data, page)))),
       rows.names.map(([name, top]) => h("text", { class: "node-name", key: `n-${name}`, x: 0, y: top + 17 }, name.length > 15 ? `${name.slice(0, 14)}…` : name, h("title", null, name))),
     ),
     state.hover ? tooltip(data) : null,
   );
 }
 
-function placed(lanes) {
+function placed(lanes, height) {
   const top = new Map();
   const names = [];
   let y = HEAD;
@@ -102,9 +105,9 @@ function placed(lanes) {
       names.push([node, y]);
     }
     top.set(lane.uuid, y);
-    y += LANE;
+    y += height;
   }
-  return { top, names, height: y - HEAD + GAP };
+  return { top, names, lane: height, height: y - HEAD + GAP };
 }
 
 function axis(from, until, x, height) {
@@ -119,20 +122,22 @@ function axis(from, until, x, height) {
 
 function laneBack(lane, rows, clip) {
   const top = rows.top.get(lane.uuid);
+  const height = rows.lane - (rows.lane === TALL ? 4 : 2);
   const silent = lane.state === "unavailable" && lane.last_report_s !== null ? clip([lane.last_report_s, nowS()]) : null;
   return [
-    h("rect", { key: "back", class: "lane", x: LEFT, y: top + 1, width: WIDTH - LEFT, height: LANE - 4, rx: 3 }),
-    h("text", { key: "name", class: "lane-name", x: LEFT - 8, y: top + 16, "text-anchor": "end" }, String(lane.index)),
-    silent && silent[1] > silent[0] ? h("rect", { key: "silent", class: "silent", x: silent[0], y: top + 1, width: silent[1] - silent[0], height: LANE - 4 }) : null,
+    h("rect", { key: "back", class: "lane", x: LEFT, y: top + 1, width: WIDTH - LEFT, height, rx: 3 }),
+    rows.lane === TALL ? h("text", { key: "name", class: "lane-name", x: LEFT - 8, y: top + 16, "text-anchor": "end" }, String(lane.index)) : null,
+    silent && silent[1] > silent[0] ? h("rect", { key: "silent", class: "silent", x: silent[0], y: top + 1, width: silent[1] - silent[0], height }) : null,
   ];
 }
 
 const hatch = () => h("pattern", { id: "trial-hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, h("rect", { width: 2.5, height: 7, class: "hatch" }));
 
-function block(piece, top, clip, data, page) {
+function block(piece, rows, top, clip, data, page) {
   const { span } = piece;
   const [left, right] = clip([piece.from, piece.until]);
-  const [y, height] = [top + 1 + piece.top * (LANE - 4), Math.max(piece.height * (LANE - 4) - 0.8, 2)];
+  const whole = rows.lane - (rows.lane === TALL ? 4 : 2);
+  const [y, height] = [top + 1 + piece.top * whole, Math.max(piece.height * whole - 0.8, 2)];
   const inside = (trial) => (trial.until_s ?? nowS()) > piece.from && trial.from_s < piece.until;
   const trials = span.trials.filter((trial) => trial.until_s !== trial.from_s && inside(trial));
   const undos = span.trials.filter((trial) => trial.end === "undone" && trial.until_s >= piece.from && trial.until_s <= piece.until);
