@@ -6,7 +6,7 @@ machines. Sequences that come back are the caller's to keep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from airflow_provider_eaco.core.energy.accounting import EnergyPart as EnergyPar
 from airflow_provider_eaco.core.energy.configuration import ConfigurationProgram, ConfigurationSolution
 from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.alternative import Alternative
+from airflow_provider_eaco.core.model.energy_budget import UsedEnergy as UsedEnergy  # noqa: PLC0414
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
 from airflow_provider_eaco.core.model.job import Job, Progress
@@ -217,11 +219,17 @@ class ProfileStore(Protocol):
         """Forget what was stored for the key (a built-in profile shows again); return whether there was."""
 
 
+Explain = Callable[[KindDecision], tuple[Alternative, ...]]
+
+
 class DecisionLog(Protocol):
     """Decisions, one row per kind of job, written only when verdict, reason or placement changes."""
 
-    def record(self, plan: Plan) -> Sequence[KindDecision]:
-        """Store what changed and return exactly that."""
+    def record(self, plan: Plan, explain: Explain | None = None) -> Sequence[KindDecision]:
+        """Store what changed and return exactly that.
+
+        :param explain: returns the alternatives of a decision; who keeps them asks for what it stores.
+        """
 
     def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:
         """Store what happened to one job (trial, confirmed, undone, launched, released), for its story."""
@@ -296,43 +304,6 @@ class EnergyLog(Protocol):
 
     def job_energy(self, job_id: str) -> JobEnergy | None:
         """Return the energy record of one task try, ``None`` if it never had one."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsedEnergy:
-    """What a job used on a node between two instants, spread evenly over them; ``partial``: at least that.
-
-    ``energy_j`` is ``None`` where nothing was measured.
-    """
-
-    job_id: str
-    node: str
-    begin_s: float
-    end_s: float
-    energy_j: float | None
-    partial: bool = False
-
-
-class EnergyUse(Protocol):
-    """What jobs have used, as far as it is recorded."""
-
-    def used_since(self, since_s: float) -> Sequence[UsedEnergy]:
-        """Return all parts that end after ``since_s``; those of one job do not overlap on a GPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsedEnergy:
-    """What a job used on a node between two instants, spread evenly over them; ``partial``: at least that.
-
-    ``energy_j`` is ``None`` where nothing was measured.
-    """
-
-    job_id: str
-    node: str
-    begin_s: float
-    end_s: float
-    energy_j: float | None
-    partial: bool = False
 
 
 class EnergyUse(Protocol):

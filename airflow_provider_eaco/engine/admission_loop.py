@@ -20,6 +20,7 @@ from airflow_provider_eaco.core.policy.registry import make_ordering, make_polic
 from airflow_provider_eaco.core.ports import (
     DecisionLog,
     EnergyUse,
+    Explain,
     Ledger,
     LedgerView,
     PlannerLock,
@@ -27,6 +28,7 @@ from airflow_provider_eaco.core.ports import (
 )
 from airflow_provider_eaco.engine.applier import Applied, Applier, Rejection
 from airflow_provider_eaco.engine.budgets import READ_EVERY_S, DayEnergy
+from airflow_provider_eaco.engine.explaining import explaining
 from airflow_provider_eaco.engine.past import PastUse
 from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
@@ -157,7 +159,7 @@ class AdmissionLoop:
                 snapshot = replace(snapshot, prices=self._pricing.of(snapshot))
             plan = run_cycle(policy, ordering, snapshot, rules)
             cycle.look_again_at(plan.look_again_s)
-            return self._carry_out(plan, snapshot, view, cycle)
+            return self._carry_out(plan, snapshot, view, cycle, policy)
         except StoreUnavailableError:
             raise
         # A user's policy may raise anything, also on leaving, and may return what nobody can act on or store:
@@ -170,24 +172,32 @@ class AdmissionLoop:
             self._carry_out(_all_held(snapshot, problem, granted), snapshot, view, cycle)
             return True
 
-    def _carry_out(self, plan: Plan, snapshot: ClusterSnapshot, view: LedgerView, cycle: _Cycle) -> bool:
+    def _carry_out(
+        self,
+        plan: Plan,
+        snapshot: ClusterSnapshot,
+        view: LedgerView,
+        cycle: _Cycle,
+        policy: AdmissionPolicy | None = None,
+    ) -> bool:
         """Act on a plan and record it; return whether ledger or profiles may have changed."""
+        explain = None if policy is None else explaining(policy, snapshot, plan)
         if snapshot.pool.settings.mode is PoolMode.OBSERVE:
-            self._record(plan, cycle)
+            self._record(plan, cycle, explain)
             return False
         conflicts_before = len(cycle.applied.conflicts)
         waiting = view.index().waiting if plan.instructions else ()
         owners = {record.job.job_id: record.owner for record in waiting}
         self._applier.apply(plan, snapshot, view.gpu_versions, owners, cycle.applied)
         conflicts = frozenset(cycle.applied.conflicts[conflicts_before:])
-        self._record(_without(plan, conflicts), cycle)
+        self._record(_without(plan, conflicts), cycle, explain)
         asked = make_room(self._ledger, self._decisions, snapshot)
         cycle.applied.yielding.extend(asked)
         return bool(plan.instructions or asked)
 
-    def _record(self, plan: Plan, cycle: _Cycle) -> None:
+    def _record(self, plan: Plan, cycle: _Cycle, explain: Explain | None) -> None:
         cycle.decided.extend(plan.decisions)
-        cycle.changed.extend(self._decisions.record(plan))
+        cycle.changed.extend(self._decisions.record(plan, explain))
 
     def _policy(self, settings: PoolSettings) -> AdmissionPolicy:
         policy = self._policies.get(settings)

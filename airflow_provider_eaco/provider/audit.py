@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,8 @@ from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding
 from airflow_provider_eaco.provider.explain import ShownReason
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.shown import counted
+
+log = logging.getLogger(__name__)
 
 EVENT_HOLD = "eaco hold"
 EVENT_REJECT = "eaco reject"
@@ -31,6 +34,8 @@ class ReasonLog:
         if self._told.get(job_id) == code:
             self._untold.pop(job_id, None)
             return
+        for note in decision.notes:
+            log.warning("A task starts all the same: job_id=%s %s", job_id, note.text)
         event = {Verdict.HOLD: EVENT_HOLD, Verdict.REJECT: EVENT_REJECT, Verdict.ADMIT: EVENT_ADMIT}
         self._untold[job_id] = (key, code, event[decision.verdict], text_of(decision))
 
@@ -62,4 +67,5 @@ def text_of(decision: AdmissionDecision) -> str:
     others = counted(len(decision.co_residents), "other job")
     company = f"with {others}" if decision.co_residents else "alone"
     why = f": {decision.choice}" if decision.choice else ""
-    return f"{gpus} on {decision.placement.node}, {company}{why}"
+    notes = "".join(f"; {ShownReason.of(note).line}" for note in decision.notes)
+    return f"{gpus} on {decision.placement.node}, {company}{why}{notes}"

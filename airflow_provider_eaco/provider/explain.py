@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.alternative import Alternative
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Verdict
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.provider.shown import UNKNOWN, shown_duration, shown_instant
@@ -69,7 +70,9 @@ class Explanation:
 
     ``reason`` is the most severe one while the job waits or after it was rejected, else ``None``; ``also``
     are the others, most severe first. ``pool`` is the Airflow pool of the task. ``energy`` says how it was
-    found, and ``unknown`` where it was not; ``energy_record`` is the same for programs.
+    found, and ``unknown`` where it was not; ``energy_record`` is the same for programs. ``alternatives`` are
+    those of the standing decision as it was first given, ``choice`` why its place was taken before others,
+    ``notes`` what is to be known of an admission all the same.
     """
 
     job_id: str
@@ -86,6 +89,9 @@ class Explanation:
     story: tuple[Event, ...] = ()
     energy: str = UNKNOWN
     energy_record: Mapping[str, Any] | None = None
+    choice: str = ""
+    notes: tuple[ShownReason, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
 
 def state_of(record: JobRecord) -> str:
@@ -136,6 +142,9 @@ def explain(
         story=tuple(sorted(story, key=lambda event: event.at_s)),
         energy=energy,
         energy_record=energy_record,
+        choice="" if standing is None else standing.decision.choice,
+        notes=() if standing is None else tuple(map(ShownReason.of, standing.decision.notes)),
+        alternatives=() if standing is None else standing.decision.alternatives,
     )
 
 
@@ -148,6 +157,12 @@ def in_words(explanation: Explanation, now_s: float) -> list[str]:
         lines.append(f"  reason: {explanation.reason.code}, {since}: {explanation.reason.sentence}")
         lines.append(f"  what would change it: {explanation.reason.remedy}")
     lines += [f"  also: {r.line} (to change it: {r.remedy})" for r in explanation.also]
+    lines += [f"  started all the same: {note.line}" for note in explanation.notes]
+    if explanation.choice:
+        lines.append(f"  why there: {explanation.choice}")
+    if explanation.alternatives:
+        lines.append("  where it could have run:")
+        lines += [f"    - {alternative.text}" for alternative in explanation.alternatives]
     lines += [f"  {shown_instant(event.at_s)}  {event.event}: {event.text}" for event in explanation.story]
     if explanation.state != JobPhase.WAITING and explanation.reason is None:
         lines.append(f"  energy: {explanation.energy}")

@@ -22,11 +22,13 @@ from airflow_provider_eaco.provider.node_api.door import NodeDoor
 from airflow_provider_eaco.provider.node_settings import GpuSource
 from airflow_provider_eaco.provider.node_wiring import make_node_door, make_worker_side
 from airflow_provider_eaco.provider.pools import pool_states
+from airflow_provider_eaco.provider.series_feed import SeriesFeed
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.energy_use import SqlEnergyUse
 from airflow_provider_eaco.store.energy_months import SqlEnergyMonths
 from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.jobs import enqueue
@@ -64,6 +66,7 @@ class Store:
     profiles: SqlProfileStore
     decisions: SqlDecisionLog
     energy: SqlEnergyLog
+    energy_use: SqlEnergyUse
     planner: SqlPlannerLock
     readings: SqlReadings
     reads: ReadModel
@@ -80,6 +83,7 @@ def open_store() -> Store:
         profiles=SqlProfileStore(database, built_in_book()),
         decisions=SqlDecisionLog(database),
         energy=SqlEnergyLog(database),
+        energy_use=SqlEnergyUse(database),
         planner=SqlPlannerLock(database),
         readings=SqlReadings(database),
         reads=ReadModel(database),
@@ -124,16 +128,18 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
 
 
 def _admission(settings: EacoSettings, store: Store, owner: str) -> AdmissionLoop:
+    series = SeriesFeed(settings.series)
     return AdmissionLoop(
         store.ledger,
         store.profiles,
         store.decisions,
         store.planner,
-        pools=lambda: present_pools(settings),
+        pools=lambda: series.told(present_pools(settings)),
         owner=owner,
         planner_ttl_s=settings.planner_ttl_s,
         report_timeout_s=settings.node_timeout_s,
         pricing=EnergyPricing(HighsEnergySolver()),
+        energy_use=store.energy_use,
     )
 
 

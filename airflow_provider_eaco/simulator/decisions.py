@@ -9,6 +9,7 @@ from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.job import Job, JobKind
 from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.ports import Explain
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.recording import Decided, Recording
 
@@ -44,9 +45,9 @@ class DecisionRecorder(MemoryDecisionLog):
         self._arrived.append(job)
         self._answers.pop(job.job_id, None)
 
-    def record(self, plan: Plan) -> Sequence[KindDecision]:
+    def record(self, plan: Plan, explain: Explain | None = None) -> Sequence[KindDecision]:
         """Record what changed since the pool's last plan and return exactly that."""
-        changed = super().record(plan)
+        changed = super().record(plan, explain)
         self.decisions.clear()
         for item in changed:
             self._write(plan.now_s, item)

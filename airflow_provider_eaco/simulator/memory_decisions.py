@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from airflow_provider_eaco.core.model.decision import Verdict
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.job import JobKind
+from airflow_provider_eaco.core.ports import Explain
 
 _Standing = tuple[JobKind | tuple[str, ...], tuple[object, ...]]
 
@@ -41,8 +42,8 @@ class MemoryDecisionLog:
         self.decisions: list[DecisionRow] = []
         self.events: list[EventRow] = []
 
-    def record(self, plan: Plan) -> Sequence[KindDecision]:
-        """Store what changed since the pool's last plan and return exactly that."""
+    def record(self, plan: Plan, _explain: Explain | None = None) -> Sequence[KindDecision]:
+        """Store what changed since the pool's last plan and return exactly that; explain nothing."""
         with self._mutex:
             before = self._present.get(plan.pool, set())
             present: set[_Standing] = set()

@@ -27,6 +27,8 @@ from airflow_provider_eaco.core.model.decision import (
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.job import JobKind
 from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.ports import Explain
+from airflow_provider_eaco.store.alternatives import alternatives_of, plain_alternatives
 from airflow_provider_eaco.store.columns import canonical_json
 from airflow_provider_eaco.store.schema import decision as decision_table
 from airflow_provider_eaco.store.schema import event as event_table
@@ -75,15 +77,16 @@ class SqlDecisionLog:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, plan: Plan) -> Sequence[KindDecision]:
+    def record(self, plan: Plan, explain: Explain | None = None) -> Sequence[KindDecision]:
         """Store what changed since the pool's last plan, and the order of its queue; return what changed.
 
-        When another planner records the same change at the same time, one of the two returns nothing.
+        Alternatives are those of the instant from which an answer stands. When another planner records the
+        same change at the same time, one of the two returns nothing.
         """
         try:
             with self._database.writing() as connection:
                 _save_order(connection, plan)
-                return _record(connection, plan)
+                return _record(connection, plan, explain)
         except IntegrityError:
             return ()
 
@@ -97,7 +100,7 @@ class SqlDecisionLog:
             connection.execute(row)
 
 
-def _record(connection: Connection, plan: Plan) -> list[KindDecision]:
+def _record(connection: Connection, plan: Plan, explain: Explain | None) -> list[KindDecision]:
     standing = {
         row.subject: row
         for row in connection.execute(
@@ -124,7 +127,14 @@ def _record(connection: Connection, plan: Plan) -> list[KindDecision]:
         dag_ids = _dag_ids(connection, [rows[subject]["job_id"] for subject in changed])
         connection.execute(
             insert(decision_table),
-            [{**rows[subject], "dag_id": dag_ids.get(rows[subject]["job_id"])} for subject in changed],
+            [
+                {
+                    **rows[subject],
+                    "dag_id": dag_ids.get(rows[subject]["job_id"]),
+                    "alternatives": [] if explain is None else plain_alternatives(explain(answers[subject])),
+                }
+                for subject in changed
+            ],
         )
     return [answers[subject] for subject in changed]
 
@@ -166,9 +176,6 @@ def _row(plan: Plan, subject: str, item: KindDecision) -> dict[str, Any]:
     decision = item.decision
     placement, prediction = decision.placement, decision.prediction
     admitted = decision.verdict is Verdict.ADMIT
-    findings = [
-        {"code": finding.reason.code, "numbers": dict(finding.numbers)} for finding in decision.findings
-    ]
     return {
         "pool": plan.pool,
         "subject": subject,
@@ -178,14 +185,23 @@ def _row(plan: Plan, subject: str, item: KindDecision) -> dict[str, Any]:
         "gpus": item.kind.request.gpus,
         "verdict": decision.verdict.value,
         "reason": None if decision.reason is None else decision.reason.code,
-        "findings": findings,
+        "findings": _plain_findings(decision.findings),
         "node": None if placement is None else placement.node,
         "gpu_uuids": None if placement is None else placement.gpu_uuids,
         "co_residents": list(decision.co_residents),
         "prediction": None if prediction is None else _plain(prediction),
         "choice": decision.choice,
+        "notes": _plain_findings(decision.notes),
         "decided_at": plan.now_s,
     }
+
+
+def _plain_findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [{"code": finding.reason.code, "numbers": dict(finding.numbers)} for finding in findings]
+
+
+def _findings(stored: Sequence[dict[str, Any]]) -> tuple[Finding, ...]:
+    return tuple(Finding(Reason.from_code(found["code"]), found["numbers"]) for found in stored)
 
 
 def _plain(prediction: SetPrediction) -> dict[str, Any]:
@@ -266,11 +282,13 @@ def decisions_of(connection: Connection, *conditions: Any) -> list[StoredDecisio
 def _decision(row: Any) -> AdmissionDecision:
     return AdmissionDecision(
         Verdict(row.verdict),
-        tuple(Finding(Reason.from_code(found["code"]), found["numbers"]) for found in row.findings),
+        _findings(row.findings),
         None if row.node is None else Placement(row.node, row.gpu_uuids),
         tuple(row.co_residents),
         None if row.prediction is None else SetPrediction(**row.prediction),
         row.choice,
+        _findings(row.notes),
+        alternatives_of(row.alternatives),
     )
 
 

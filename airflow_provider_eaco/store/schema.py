@@ -228,6 +228,10 @@ decision = Table(
     Column("prediction", JsonText),
     # Why this placement before others; empty unless admitted.
     Column("choice", Text, nullable=False),
+    # What is to be known of an admission all the same.
+    Column("notes", JsonText, nullable=False),
+    # Other ways for the jobs to run, as they were when the answer was first given.
+    Column("alternatives", JsonText, nullable=False),
     Column("decided_at", Instant, nullable=False),
     # NULL while it is the answer that stands.
     Column("ended_at", Instant, index=True),

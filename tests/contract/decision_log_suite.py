@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_eaco.core.model.alternative import Alternative
 from airflow_provider_eaco.core.model.decision import (
     AdmissionDecision,
     Finding,
@@ -54,6 +55,21 @@ class DecisionLogContract:
     def events(self, log: DecisionLog, job_id: str) -> list[tuple[str, str, float]]:
         """Return event, text and instant of every stored event of the job, oldest first."""
         raise NotImplementedError
+
+    def test_only_what_is_stored_is_ever_explained(self, log: DecisionLog) -> None:
+        """A decision that stands already costs no explanation."""
+        asked: list[KindDecision] = []
+
+        def explain(item: KindDecision) -> tuple[Alternative, ...]:
+            asked.append(item)
+            return ()
+
+        items = KindDecision(KIND, ("a",), FULL), KindDecision(OTHER, ("b",), FULL)
+        log.record(plan(*items), explain)
+        assert set(asked) <= set(items)
+        asked.clear()
+        log.record(plan(*items, at_s=START_S + 1), explain)
+        assert asked == []
 
     def test_a_first_decision_is_stored(self, log: DecisionLog) -> None:
         """What was not known before is a change, one row for all jobs of the kind."""

@@ -13,7 +13,7 @@ from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
-from airflow_provider_eaco.core.ports import DecisionLog, PastLease
+from airflow_provider_eaco.core.ports import DecisionLog, Explain, PastLease
 from airflow_provider_eaco.engine import admission_loop
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
 from airflow_provider_eaco.simulator import runner
@@ -65,9 +65,9 @@ class NotedLog:
         self._log = log
         self._day = day
 
-    def record(self, plan: Plan) -> Sequence[KindDecision]:
+    def record(self, plan: Plan, explain: Explain | None = None) -> Sequence[KindDecision]:
         self._day.plans.append(plan)
-        return self._log.record(plan)
+        return self._log.record(plan, explain)
 
     def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:
         self._log.record_event(job_id, event, text, at_s)
@@ -161,8 +161,8 @@ class _BothLogs:
     def __init__(self, own: DecisionLog, whole: DecisionLog) -> None:
         self._logs = own, whole
 
-    def record(self, plan: Plan) -> Sequence[KindDecision]:
-        _, changed = [log.record(plan) for log in self._logs]
+    def record(self, plan: Plan, explain: Explain | None = None) -> Sequence[KindDecision]:
+        _, changed = [log.record(plan, explain) for log in self._logs]
         return changed
 
     def record_event(self, job_id: str, event: str, text: str, at_s: float) -> None:

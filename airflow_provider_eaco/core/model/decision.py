@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from airflow_provider_eaco.core.model.alternative import Alternative
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.quick_init import quick_init
 
@@ -230,7 +231,8 @@ class AdmissionDecision:
     ``findings`` are sorted by severity and kept whole; ``placement`` is set exactly when admitted;
     ``co_residents`` are the job ids that already run there (empty: the job runs alone); ``choice`` says in
     one sentence why this placement was taken before others, empty unless admitted. ``notes`` are what is to
-    be known of an admission all the same, such as a budget that warns.
+    be known of an admission all the same, such as a budget that warns. ``alternatives`` are the other ways
+    for the job to run, once somebody has asked for them: a plan carries none.
     """
 
     verdict: Verdict
@@ -240,6 +242,7 @@ class AdmissionDecision:
     prediction: SetPrediction | None = None
     choice: str = ""
     notes: tuple[Finding, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def reason(self) -> Reason | None:

@@ -43,6 +43,21 @@ class EnergyUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedEnergy:
+    """What a job used on a node between two instants, spread evenly over them; ``partial``: at least that.
+
+    ``energy_j`` is ``None`` where nothing was measured.
+    """
+
+    job_id: str
+    node: str
+    begin_s: float
+    end_s: float
+    energy_j: float | None
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Shift:
     """How long a job that allows it waits for a better hour.
 

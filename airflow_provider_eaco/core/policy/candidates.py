@@ -152,7 +152,7 @@ class Offers:
         """Take down what the group offers now."""
         took, stood_against = self._takers.pop(group, None), self._against.pop(group, ())
         rank = self._site.rank(group.kind.model)
-        taker, against = (None, ()) if rank is None or not group.sets else self._answer(group, rank)
+        taker, against = (None, ()) if rank is None or not group.sets else self.answer(group, rank)
         if taker is not None:
             self._takers[group] = taker
         if against:
@@ -162,7 +162,7 @@ class Offers:
             self._choices.clear()
         self._exchange_obstacles(stood_against, against)
 
-    def _answer(self, group: SetGroup, rank: int) -> tuple[Candidate | None, Sequence[Obstacle]]:
+    def answer(self, group: SetGroup, rank: int) -> tuple[Candidate | None, Sequence[Obstacle]]:
         """Return the group's first set that takes the shape, else what stands against it at all of them."""
         met = group.meeting(self.shape.family, insists=self.shape.insists)
         if isinstance(met, Obstacle):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
+from airflow_provider_eaco.core.model.alternative import Alternative
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Progress, Share
 from airflow_provider_eaco.core.model.placement import Lease
@@ -211,6 +212,21 @@ def explanation_document(explanation: Explanation) -> dict[str, object]:
         ],
         "energy": explanation.energy,
         "energy_record": explanation.energy_record,
+        "choice": explanation.choice or None,
+        "notes": [{"reason": note.code, "sentence": note.sentence} for note in explanation.notes],
+        "alternatives": [_alternative(each) for each in explanation.alternatives],
+    }
+
+
+def _alternative(each: Alternative) -> dict[str, object]:
+    return {
+        "way": each.way.value,
+        "families": list(each.families),
+        "node": None if each.placement is None else each.placement.node,
+        "slowdown": each.slowdown,
+        "energy_j": each.energy_j,
+        "of_one_unit": each.per_unit,
+        "why_not": each.lost or None,
     }
 
 

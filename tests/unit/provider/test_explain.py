@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.alternative import Alternative, Way
 from airflow_provider_eaco.core.model.decision import (
     AdmissionDecision,
     Finding,
@@ -16,7 +17,9 @@ from airflow_provider_eaco.core.model.decision import (
     reject,
 )
 from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey
+from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.ports import JobRecord
+from airflow_provider_eaco.provider.cli.rows import explanation_document
 from airflow_provider_eaco.provider.explain import (
     NOT_DECIDED,
     Event,
@@ -38,6 +41,52 @@ def record(
 ) -> JobRecord:
     job = Job("j1", GpuRequest(8, "vgg"), "eaco", QUEUED_S, OrderKey(0.0, "d", "t", 3, "j1"))
     return JobRecord(job, phase, "scheduler-1", started_s=started_s)
+
+
+def test_the_ways_that_a_job_could_have_run_are_told_in_words() -> None:
+    """Of a running job why it is there, what it was started in spite of, and what else there was."""
+    taken = Alternative(Way.JOIN, ("J1",), Placement("n1", ("g",)), 1.02, 2e6)
+    lost = Alternative(Way.ALONE, (), Placement("n2", ("h",)), 1.0, 3e6, lost="it takes 1.00 MJ more")
+    decision = AdmissionDecision(
+        Verdict.ADMIT,
+        placement=Placement("n1", ("g",)),
+        co_residents=("other",),
+        choice="the busiest set",
+        notes=(Finding(Reason.OVER_ENERGY_BUDGET, {"pool": "eaco", "case": "1.1 of 1.0 kWh"}),),
+        alternatives=(taken, lost),
+    )
+    told = explain(record(JobPhase.RUNNING), StandingDecision(decision, QUEUED_S), None, NOW_S)
+    words = in_words(told, NOW_S)
+    at = words.index("  why there: the busiest set")
+    assert words[at - 1] == (
+        "  started all the same: over_energy_budget: energy budget of pool eaco: 1.1 of 1.0 kWh"
+    )
+    assert words[at + 1 : at + 4] == [
+        "  where it could have run:",
+        "    - beside J1 on n1: 2.00 MJ, slowdown 1.020; taken",
+        "    - GPUs of its own on n2: 3.00 MJ; not taken: it takes 1.00 MJ more",
+    ]
+    document = explanation_document(told)
+    assert document["alternatives"] == [
+        {
+            "way": "join",
+            "families": ["J1"],
+            "node": "n1",
+            "slowdown": 1.02,
+            "energy_j": 2e6,
+            "of_one_unit": False,
+            "why_not": None,
+        },
+        {
+            "way": "alone",
+            "families": [],
+            "node": "n2",
+            "slowdown": 1.0,
+            "energy_j": 3e6,
+            "of_one_unit": False,
+            "why_not": "it takes 1.00 MJ more",
+        },
+    ]
 
 
 def test_a_waiting_job_has_its_most_severe_reason_first_and_keeps_the_others() -> None:

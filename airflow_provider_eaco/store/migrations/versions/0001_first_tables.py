@@ -270,6 +270,8 @@ def _create_decision() -> None:
         sa.Column("co_residents", sa.Text(), nullable=False),
         sa.Column("prediction", sa.Text()),
         sa.Column("choice", sa.Text(), nullable=False),
+        sa.Column("notes", sa.Text(), nullable=False),
+        sa.Column("alternatives", sa.Text(), nullable=False),
         sa.Column("decided_at", sa.TIMESTAMP(timezone=True), nullable=False),
         sa.Column("ended_at", sa.TIMESTAMP(timezone=True)),
         sa.PrimaryKeyConstraint("decision_id", name="pk_eaco_decision"),
