@@ -159,11 +159,14 @@ class Cluster:
             self.changes.add(name)
         gone = _NO_SETS if before is None else before.sets
         come = _NO_SETS if after is None else after.sets
+        # Most sets of a node stay the same object, which is seen at once; comparing their facts takes longer.
         for order, held in gone.items():
-            if come.get(order) != held:
+            now = come.get(order)
+            if now is not held and now != held:
                 self._forget(held)
         for order, held in come.items():
-            if gone.get(order) != held:
+            earlier = gone.get(order)
+            if earlier is not held and earlier != held:
                 self._learn(held)
 
     def _arrange(self, state: NodeState, before: _Known | None, kept: Mapping[SetOrder, HeldSet]) -> _Known:
