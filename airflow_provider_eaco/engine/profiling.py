@@ -17,6 +17,7 @@ from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
     ProfileBook,
+    ProfileKey,
     ProfileSource,
     SoloProfile,
     family_set,
@@ -78,6 +79,24 @@ def learn_run(profiles: ProfileStore, run: EndedRun, now_s: float) -> SoloProfil
         updated_s=now_s,
         stale=False,
     )
+    profiles.save_solo(learned)
+    return learned
+
+
+def learn_memory(
+    profiles: ProfileStore, key: ProfileKey, needed_mib: int, now_s: float
+) -> SoloProfile | None:
+    """Raise a family's memory peak to what a run was seen to need, whatever became of it; return the profile,
+    or ``None`` if that much was known. Nothing else of a run that failed is believed (C62).
+
+    :param key: of the family alone.
+    """
+    (family,) = key.families
+    known = profiles.book().solo_of(family, key.gpu_model, key.gpu_count)
+    if known is not None and (known.memory_peak_mib or 0) >= needed_mib:
+        return None
+    before = known or SoloProfile(family, key.gpu_model, key.gpu_count, source=ProfileSource.MEASURED)
+    learned = replace(before, memory_peak_mib=needed_mib, updated_s=now_s)
     profiles.save_solo(learned)
     return learned
 

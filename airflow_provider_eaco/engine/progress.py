@@ -6,6 +6,7 @@ A unit of work counts for a resident set only if it began and ended under that s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +59,8 @@ class UnitTime:
 class Report:
     """One ``eaco/progress`` value of one job. ``token`` is ``None`` for a task that was granted nothing.
 
-    ``ended``: the training has ended by itself, with whatever units it had done.
+    ``ended``: the training has ended by itself, with whatever units it had done. ``out_of_memory``: how often
+    it left because the memory of shared GPUs did not suffice.
     """
 
     job_id: str
@@ -71,6 +73,7 @@ class Report:
     unit: str = "unit"
     ended: bool = False
     recent: tuple[UnitTime, ...] = ()
+    out_of_memory: int = 0
 
     @property
     def is_complete(self) -> bool:
@@ -81,12 +84,13 @@ class Report:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class TaskInstruction:
-    """What a resident's ``eaco/instruction`` has to say now."""
+    """What a resident's ``eaco/instruction`` has to say now. ``residents`` hold its GPUs, it included."""
 
     job_id: str
     token: int
     set_version: int
     yield_asked: bool
+    residents: int = 1
 
     def as_json(self) -> dict[str, object]:
         """Return the value for the task state store."""
@@ -95,6 +99,7 @@ class TaskInstruction:
             "token": self.token,
             "set_version": self.set_version,
             "yield": self.yield_asked,
+            "residents": self.residents,
         }
 
 
@@ -126,6 +131,7 @@ def parse_report(job_id: str, value: object) -> Report:
         unit=str(value.get("unit", "unit")),
         ended=_flag(value, "ended"),
         recent=tuple(_unit_time(each) for each in recent),
+        out_of_memory=_optional_count(value, "out_of_memory") or 0,
     )
 
 
@@ -164,14 +170,24 @@ def ingest(
         if observation != record.observation or progress != record.job.progress:
             ledger.save_progress(report.job_id, progress, observation)
         reported.append(lease)
-    return instructions(reported)
+    return instructions(reported, view.leases)
 
 
-def instructions(leases: Iterable[Lease]) -> tuple[TaskInstruction, ...]:
-    """Return what the holder of each lease has to be told now."""
+def instructions(leases: Iterable[Lease], present: Iterable[Lease]) -> tuple[TaskInstruction, ...]:
+    """Return what the holder of each lease has to be told now.
+
+    :param present: all leases that are held, also those of others.
+    """
+    members = Counter([lease.placement.gpu_uuids for lease in present])
     return tuple(
         [
-            TaskInstruction(lease.job_id, lease.token, lease.set_version, lease.state is LeaseState.YIELDING)
+            TaskInstruction(
+                lease.job_id,
+                lease.token,
+                lease.set_version,
+                lease.state is LeaseState.YIELDING,
+                members[lease.placement.gpu_uuids],
+            )
             for lease in leases
         ]
     )
@@ -234,6 +250,7 @@ def _taken(
         solo_spread_s=solo.spread,
         reported_s=reported_s,
         lost_s=lost_s,
+        out_of_memory=max(stored.out_of_memory, report.out_of_memory),
     )
     return progress, observation
 

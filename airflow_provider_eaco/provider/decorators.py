@@ -45,6 +45,16 @@ class EacoDecoratedOperator(DecoratedOperator, PythonOperator):
         }
         super().__init__(kwargs_to_upstream=shared, **shared, **kwargs)
 
+    def execute(self, context: Any) -> Any:
+        """Run the function; one that runs out of a shared GPU's memory comes back and runs alone (C38)."""
+        try:
+            return super().execute(context)
+        except Exception as error:
+            from airflow_provider_eaco.provider.training import leave_if_out_of_memory
+
+            leave_if_out_of_memory(error)
+            raise
+
 
 class _EacoTaskDecorator(_TaskDecorator[Any, Any, EacoDecoratedOperator]):
     """Airflow's decorator object, which keeps the request among its arguments until a task is created.

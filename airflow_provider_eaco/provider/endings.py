@@ -15,6 +15,7 @@ from airflow_provider_eaco.provider.energy_book import EnergyBook
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.intake import take_in
+from airflow_provider_eaco.provider.memory_watch import MemoryWatch
 from airflow_provider_eaco.provider.plain_lane import failure_text
 from airflow_provider_eaco.provider.running import RunningGroup, ending_of
 from airflow_provider_eaco.provider.services import Services
@@ -32,12 +33,18 @@ class EndingBook:
     """Ends leases of groups that are gone, once each, also when the ledger is out of reach for a while."""
 
     def __init__(
-        self, host: ExecutorHost, services: Services, groups: GroupTable, energy: EnergyBook
+        self,
+        host: ExecutorHost,
+        services: Services,
+        groups: GroupTable,
+        energy: EnergyBook,
+        memory: MemoryWatch,
     ) -> None:
         self._host = host
         self._services = services
         self._groups = groups
         self._energy = energy
+        self._memory = memory
         self._unreleased: list[tuple[RunningGroup, JobPhase]] = []
 
     def close(
@@ -57,7 +64,8 @@ class EndingBook:
                 requeued=group.key in self._host.queue(),
             )
             self._groups.remove(group)
-            self._host.note_ended(group.key, ending.event, failure_text(each.exit_code))
+            why = group.ended_because or failure_text(each.exit_code)
+            self._host.note_ended(group.key, ending.event, why)
             self._unreleased.append((group, ending.phase))
             if view is not None:
                 self._learn(view, group, ending.phase, teaches=group.job_id not in cut_short)
@@ -104,6 +112,7 @@ class EndingBook:
             log.exception("A finished run teaches nothing: job_id=%s", group.job_id)
         self._energy.note_end(group, record, lease, view)
         try:
+            self._memory.note_end(record, lease, view, phase)
             self._note(view, lease, record, phase)
         except EacoError as error:
             log.warning("The end of a run is not in its story: job_id=%s error=%s", group.job_id, error)

@@ -36,6 +36,7 @@ from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.instructions import read_progress, write_instruction
 from airflow_provider_eaco.provider.intake import take_in
 from airflow_provider_eaco.provider.launching import Launcher, records_by_id
+from airflow_provider_eaco.provider.memory_watch import MemoryWatch
 from airflow_provider_eaco.provider.plain_lane import PlainLane
 from airflow_provider_eaco.provider.pools import acting, pool_states, write_slots, written_slots
 from airflow_provider_eaco.provider.running import RunningGroup
@@ -75,7 +76,8 @@ class GpuLane:
         self.groups = GroupTable(services.dispatcher, services.settings.kill_grace_s, monotonic)
         self.reasons = ReasonLog(host)
         self.energy = EnergyBook(services, self.groups, monotonic)
-        self.endings = EndingBook(host, services, self.groups, self.energy)
+        self.memory = MemoryWatch(services, self.groups)
+        self.endings = EndingBook(host, services, self.groups, self.energy, self.memory)
         self._launcher = Launcher(host, services, self.holding, self.groups)
         self.also_shown: SlotlessTasks | None = None
         self._revoked: set[str] = set()
@@ -239,10 +241,10 @@ class GpuLane:
         self._occupants, self._occupied_at_s = occupants, now_s
         self.energy.close()
 
-    def tell_energy(self) -> None:
-        """Let running tasks know what they have used so far."""
+    def show(self, look: Callable[[LedgerView], None]) -> None:
+        """Let somebody look at this heartbeat's ledger, while tasks run."""
         if len(self.groups):
-            self.energy.tell(self._present())
+            look(self._present())
 
     def instruct(self) -> None:
         """Write what the residents have to know, where it changed."""
@@ -251,7 +253,8 @@ class GpuLane:
         leases = {lease.token: lease for lease in self._present().leases}
         own = [leases[group.token] for group in self.groups if group.token in leases]
         key_of = {group.job_id: group.key for group in self.groups}
-        changed = [each for each in instructions(own) if self._told.get(each.job_id) != each]
+        told = instructions(own, leases.values())
+        changed = [each for each in told if self._told.get(each.job_id) != each]
         if not changed:
             return
         with self.services.session() as session:

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 SLOTLESS_INTERVAL_S = 2.0
 UNWANTED_INTERVAL_S = 3.0
+MEMORY_INTERVAL_S = 2.0
 HOUSEKEEPING_INTERVAL_S = 15.0
 # Airflow fails a task that stays queued for task_queued_timeout; held ones are refreshed often within it.
 _KEEP_ALIVE_PART = 4
@@ -85,6 +86,7 @@ class Lanes:
         self._keep_alive = Every(min(_LONGEST_KEEP_ALIVE_S, float(timeout_s) / _KEEP_ALIVE_PART))
         self._slotless_due = Every(SLOTLESS_INTERVAL_S)
         self._unwanted_due = Every(UNWANTED_INTERVAL_S)
+        self._memory_due = Every(MEMORY_INTERVAL_S)
         self._housekeeping_due = Every(HOUSEKEEPING_INTERVAL_S)
         self._housekeeper: Housekeeper | None = None
 
@@ -157,7 +159,9 @@ class Lanes:
             yield "launch", self.gpu.launch
             yield "occupancy", self.gpu.occupy
             yield "instructions", self.gpu.instruct
-            yield "energy", self.gpu.tell_energy
+            if self._memory_due.due():
+                yield "memory", partial(self.gpu.show, self.gpu.memory.look)
+            yield "energy", partial(self.gpu.show, self.gpu.energy.tell)
         if self._keep_alive.due():
             yield "keep-alive", self._refresh
         if self._housekeeper is not None and self._housekeeping_due.due():

@@ -10,7 +10,7 @@ from airflow.utils.state import TaskInstanceState
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError, StoreUnavailableError
 from airflow_provider_eaco.core.model.gpu import GpuHealth
-from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.ports import JobRecord, LaunchOrder, LedgerView
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
 from airflow_provider_eaco.provider import task_log
@@ -63,7 +63,8 @@ class Launcher:
 
         A task that is no longer queued loses its lease and its place here. One whose process cannot be
         started is failed with the cause, so that Airflow's retries decide. While the dispatcher is not ready
-        the task keeps its lease and its place. One whose GPUs are lost waits again, at its old place.
+        the task keeps its lease and its place. One whose GPUs are lost, or used by somebody else since they
+        were granted, waits again, at its old place.
         """
         if facts is None or facts.state != TaskInstanceState.QUEUED:
             self._services.ledger.release(lease.token, JobPhase.REMOVED)
@@ -72,6 +73,13 @@ class Launcher:
         lost = _lost_gpus(lease, meter)
         if lost:
             log.warning("Granted GPUs are lost, the task waits again: job_id=%s gpus=%s", task.job_id, lost)
+            self._services.ledger.release(lease.token, JobPhase.WAITING)
+            return False
+        used = self._used_by_strangers(lease, facts, meter)
+        if used:
+            log.warning(
+                "Granted GPUs are used by others, the task waits: job_id=%s gpus=%s", task.job_id, used
+            )
             self._services.ledger.release(lease.token, JobPhase.WAITING)
             return False
         try:
@@ -85,7 +93,9 @@ class Launcher:
             self._forget(task)
             self._host.fail_queued(task.workload, f"the task's process could not be started: {error}")
             return False
-        log_path = task.workload.log_path
+        # The log of a task elsewhere is on its node.
+        elsewhere = self._services.workers.has_worker(lease.placement.node)
+        log_path = None if elsewhere else task.workload.log_path
         group = RunningGroup(task.key, task.job_id, reference, lease.token, recorded=False, log_path=log_path)
         group.begun, group.announced = self._services.dispatcher.poll(reference).begun, False
         self._groups.add(group)
@@ -138,6 +148,25 @@ class Launcher:
         if not valid:
             log.warning("A lease ended while its task was started: job_id=%s", group.job_id)
             self._groups.kill(group)
+
+    def _used_by_strangers(self, lease: Lease, facts: TaskFacts, meter: NodeMeter | None) -> list[str]:
+        """Return those of the lease's GPUs on which somebody else is, as of the last look at them (C34)."""
+        if meter is None:
+            return []
+        margin_mib = self._services.settings.pool_for(facts.pool).memory_margin_mib
+        gpus = {gpu.uuid: gpu for node in meter.telemetry.inventory() for gpu in node.gpus}
+        found = []
+        for reading in meter.telemetry.read():
+            if reading.uuid not in lease.placement.gpu_uuids:
+                continue
+            foreign_mib, gpu = reading.foreign_memory_mib or 0, gpus.get(reading.uuid)
+            # Nobody of ours is there yet. What is used without a process that can be seen is told apart from
+            # the driver's own only where that is known.
+            if lease.state is LeaseState.EXCLUSIVE and gpu is not None and gpu.memory_reserved_mib:
+                foreign_mib = max(foreign_mib, reading.memory_used_mib or 0)
+            if reading.foreign_processes or foreign_mib > margin_mib:
+                found.append(reading.uuid)
+        return found
 
     def _order(self, task: HeldTask, lease: Lease, meter: NodeMeter | None) -> LaunchOrder:
         state = None if meter is None else meter.simulated_state

@@ -37,7 +37,9 @@ OPTIONS: tuple[Option, ...] = (
         "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, "
         "predictor (conservative, learned), reject_after_s, "
         "rules, ageing_s, reserve_after_s, fair_share, aligned, demand, strangers (alert, yield: what "
-        "follows when somebody else uses a held GPU); for policies that use them mean_stretch, "
+        "follows when somebody else uses a held GPU), memory_growth (warn, stop: what follows when a task "
+        "beside others takes more GPU memory than it was admitted with); for policies that use them "
+        "mean_stretch, "
         "prices (lp: needs scipy; greedy) and power_limits (off, advise, apply; no policy limits power yet); "
         "energy_budget (an object with power_w: what the pool's nodes may draw, kwh_per_day: what tasks may"
         " use there in one day (UTC), and action: hold or warn) and shift (an object with max_h, horizon_h and"
@@ -143,6 +145,32 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "The currency of price_per_kwh, as it is to be shown after an amount.",
         "EUR",
+    ),
+    Option(
+        "dispatch",
+        "string",
+        "local",
+        "Where GPU tasks run: local for this machine's GPUs alone; celery for nodes that run `airflow eaco"
+        " worker`, too. With celery each granted task goes to its node's own queue through the broker of"
+        " [celery], and simulated_nodes = auto makes no node beside the schedulers.",
+        "celery",
+    ),
+    Option(
+        "node_timeout",
+        "float",
+        "60",
+        "Seconds after which a node that has not reported takes nothing new, an order that its worker has not"
+        " begun is taken back and placed anew, and another machine may report under its name. Workers report"
+        " at least five times in it.",
+        "120",
+    ),
+    Option(
+        "node_api_url",
+        "string",
+        "",
+        "Where workers reach the provider's API for nodes. Empty: /eaco/nodes beside [core]"
+        " execution_api_server_url.",
+        "https://airflow.example.org/eaco/nodes",
     ),
     Option(
         "price_series",

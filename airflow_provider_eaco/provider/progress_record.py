@@ -30,18 +30,23 @@ class UnitReport:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What the executor last said to the holder of a lease."""
+    """What the executor last said to the holder of a lease; ``None``: nothing."""
 
     set_version: int | None = None
     yield_asked: bool = False
+    residents: int | None = None
 
     @classmethod
     def read(cls, value: object, token: int | None) -> Instruction:
         """Return what ``value`` says to the holder of lease ``token``; nothing if it means another."""
         if not isinstance(value, Mapping) or token is None or value.get("token") != token:
             return cls()
-        version = value.get("set_version")
-        return cls(version if isinstance(version, int) else None, value.get("yield") is True)
+        version, residents = value.get("set_version"), value.get("residents")
+        return cls(
+            version if isinstance(version, int) else None,
+            value.get("yield") is True,
+            residents if isinstance(residents, int) else None,
+        )
 
 
 def read_energy(value: object, token: int | None) -> dict[str, Any] | None:
@@ -58,7 +63,8 @@ class ProgressRecord:
 
     ``checkpoint`` is where the state after ``checkpoint_units`` units was saved; ``units_done`` may be ahead
     of it, when not every unit saves one. ``ended``: the training has ended by itself with
-    fewer units than announced, or without an announcement.
+    fewer units than announced, or without an announcement. ``out_of_memory`` counts how often it left because
+    the memory of shared GPUs did not suffice.
     """
 
     try_number: int
@@ -71,6 +77,7 @@ class ProgressRecord:
     can_yield: bool = False
     ended: bool = False
     recent: list[UnitReport] = field(default_factory=list)
+    out_of_memory: int = 0
 
     def complete(self, report: UnitReport | None, checkpoint: str | None) -> None:
         """Count one more unit; ``report`` is ``None`` where its time could not be measured."""
@@ -94,6 +101,9 @@ class ProgressRecord:
         number, checkpoint = stored.get("try_number"), stored.get("checkpoint")
         if not isinstance(number, int) or not first_try_number <= number <= self.try_number:
             return
+        count = stored.get("out_of_memory")
+        if number == self.try_number and isinstance(count, int) and count > 0:
+            self.out_of_memory = count
         if not isinstance(checkpoint, str):
             return
         done = stored.get("checkpoint_units", stored.get("units_done"))
@@ -115,6 +125,7 @@ class ProgressRecord:
             "checkpoint_units": self.checkpoint_units,
             "can_yield": self.can_yield,
             "ended": self.ended,
+            "out_of_memory": self.out_of_memory,
             "recent": [
                 [each.unit_index, each.elapsed_s, each.version_at_begin, each.version_at_end]
                 for each in self.recent

@@ -28,6 +28,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_eaco.provider.out_of_memory import is_out_of_memory
 from airflow_provider_eaco.provider.unit_channel import StartState, TaskChannel
 
 SOCKET_VARIABLE = "EACO_REPORT_SOCKET"
@@ -108,6 +109,9 @@ class ReportServer:
             return self._begin(rank, unit)
         if operation == "complete":
             return self._complete(rank, unit, request.get("checkpoint"))
+        if operation == "out of memory":
+            self._channel.note_out_of_memory()
+            return {}
         return {"error": f"unknown request {operation!r}"}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -192,6 +196,11 @@ class SocketChannel:
         if self._leaving:
             self.close()
             raise SystemExit(0)
+
+    def leave_if_out_of_memory(self, error: BaseException) -> None:
+        """Tell the process that holds the task, which decides when it meets the consequence."""
+        if is_out_of_memory(error):
+            self._ask({"do": "out of memory"})
 
     def finish(self, units_done: int) -> int:
         self.close()

@@ -15,7 +15,8 @@ from airflow_provider_eaco.core.lifecycle import JobPhase
 class RunningGroup:
     """One started workload. ``token`` is its lease's, 0 without one; ``recorded`` whether the ledger knows
     its process. ``over_since_s``: since when Airflow no longer wants it, on the monotonic clock. ``log_path``
-    is its task's log as the workload names it, ``None`` where that is not known. ``begun``: whether it is
+    is its task's log as the workload names it, ``None`` where that is not known. ``ended_because``: why we
+    ended it, if we did for its memory. ``begun``: whether it is
     known to live; ``announced``: whether Airflow was told.
     """
 
@@ -28,6 +29,7 @@ class RunningGroup:
     over_since_s: float | None = None
     is_ending: bool = False
     log_path: str | None = None
+    ended_because: str | None = None
     begun: bool = True
     announced: bool = True
 

@@ -14,6 +14,7 @@ from airflow_provider_eaco.core.model.energy_budget import Shift
 from airflow_provider_eaco.core.model.pool import (
     DemandCurve,
     FairShare,
+    MemoryGrowth,
     PoolMode,
     PoolSettings,
     PowerLimits,
@@ -324,6 +325,7 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "aligned": _flag,
     "demand": _demand,
     "strangers": one_of(StrangerAction),
+    "memory_growth": one_of(MemoryGrowth),
     "mean_stretch": _mean_stretch,
     "power_limits": one_of(PowerLimits),
     "prices": one_of(Prices),

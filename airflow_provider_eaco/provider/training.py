@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from airflow_provider_eaco.core.model.errors import shown
+from airflow_provider_eaco.provider.out_of_memory import is_out_of_memory
 from airflow_provider_eaco.provider.report_socket import SOCKET_VARIABLE, ReportServer, SocketChannel
 from airflow_provider_eaco.provider.unit_channel import PlainChannel, TaskChannel, UnitChannel
 
@@ -24,6 +25,7 @@ _MAX_UNITS = 2**53
 
 # Processes with an open run of a task, and task tries whose run ended here. A fork has an id of its own.
 _open_in: set[int] = set()
+_begun_in: set[int] = set()
 _ended: set[tuple[int, str]] = set()
 
 
@@ -47,6 +49,20 @@ def training_run(epochs: int | None = None, *, unit: str = "epoch") -> TrainingR
     if not isinstance(unit, str) or not unit.strip():
         raise ValueError(f"unit: {shown(unit)} must be the name of what is counted, such as 'epoch'")
     return TrainingRun(epochs, unit.strip())
+
+
+def leave_if_out_of_memory(error: BaseException) -> None:
+    """Let a task without a training run leave, and come back alone, if a shared GPU's memory did not suffice.
+
+    :raises AirflowRescheduleException: Airflow queues the same try again at once.
+    """
+    # A training run has seen the error itself, and keeps the record that a second one would overwrite.
+    if os.getpid() in _begun_in or not is_out_of_memory(error):
+        return
+    channel = TaskChannel.of_current_task("task", 1)
+    if channel is not None:
+        channel.start()
+        channel.leave_if_out_of_memory(error)
 
 
 class TrainingRun:
@@ -77,6 +93,7 @@ class TrainingRun:
         self.units_done, self.checkpoint = state.units_done, state.checkpoint
         if isinstance(self._channel, TaskChannel):
             _open_in.add(os.getpid())
+            _begun_in.add(os.getpid())
             self._server = ReportServer.open(self._channel)
         if self.units_done:
             log.info("Going on after %s %d from %s", self._unit, self.units_done, self.checkpoint)
@@ -91,6 +108,8 @@ class TrainingRun:
         if kind is None or issubclass(kind, Exception):
             # A child process gave way: what its parent met since then is only the consequence.
             self._channel.leave_if_yielded()
+        if isinstance(error, Exception):
+            self._channel.leave_if_out_of_memory(error)
         if kind is None:
             self.units_done = self._channel.finish(self.units_done)
             if isinstance(self._channel, TaskChannel):

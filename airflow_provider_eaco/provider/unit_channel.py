@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
+from airflow_provider_eaco.provider.out_of_memory import MAX_RELAUNCHES, is_out_of_memory
 from airflow_provider_eaco.provider.progress_record import (
     ENERGY_KEY,
     INSTRUCTION_KEY,
@@ -56,6 +57,9 @@ class UnitChannel(Protocol):
     def leave_if_yielded(self) -> None:
         """Leave the process's work, by an exception, if the last completed unit ended in a yield."""
 
+    def leave_if_out_of_memory(self, error: BaseException) -> None:
+        """Leave the process's work, by an exception, if the error is one that being alone would cure."""
+
     def finish(self, units_done: int) -> int:
         """Tell that the training has ended by itself; return how many units were done by all processes."""
 
@@ -74,6 +78,9 @@ class PlainChannel:
 
     def leave_if_yielded(self) -> None:
         """Nobody asks."""
+
+    def leave_if_out_of_memory(self, error: BaseException) -> None:
+        """Nobody could start it again."""
 
     def finish(self, units_done: int) -> int:
         return units_done
@@ -137,6 +144,7 @@ class TaskChannel:
         self._instruction = Instruction()
         self._unsaved = True
         self._warned: set[str] = set()
+        self._child_met_it = False
         self._push = push
         self._clock = clock
         self._pushed_at_s = clock()
@@ -200,6 +208,29 @@ class TaskChannel:
         # Without a checkpoint of this very unit in the store, leaving would lose work.
         self.yielded = self._instruction.yield_asked and checkpoint is not None and saved and not ended
 
+    def note_out_of_memory(self) -> None:
+        """Note that a child process has met it: what this one meets then is the consequence."""
+        self._child_met_it = True
+
+    def leave_if_out_of_memory(self, error: BaseException) -> None:
+        """Leave the task by reschedule if a shared GPU's memory did not suffice: it comes back to run alone,
+        from its last checkpoint, with the same try number; at most :data:`MAX_RELAUNCHES` times in one try.
+
+        :raises AirflowRescheduleException: Airflow queues the same try again at once.
+        """
+        if not self._child_met_it and not is_out_of_memory(error):
+            return
+        self._instruction = self._read_instruction()
+        is_alone = (self._instruction.residents or 1) < 2
+        if is_alone or self.record.out_of_memory >= MAX_RELAUNCHES:
+            return
+        self.record.out_of_memory += 1
+        if not self._save():
+            # Nobody would know that it has to run alone.
+            return
+        log.warning("The memory of shared GPUs did not suffice; the task leaves and runs alone: %s", error)
+        _reschedule()
+
     def leave_if_yielded(self) -> None:
         """Leave the task by reschedule if asked to.
 
@@ -207,12 +238,8 @@ class TaskChannel:
         """
         if not self.yielded:
             return
-        from datetime import UTC, datetime
-
-        from airflow.sdk.exceptions import AirflowRescheduleException
-
         log.info("Giving the GPUs up after %s %d: asked to", self.record.unit, self.record.units_done)
-        raise AirflowRescheduleException(datetime.now(tz=UTC))  # type: ignore[no-untyped-call]  # Airflow's own
+        _reschedule()
 
     def finish(self, units_done: int) -> int:
         if self.record.units_done != self.record.units_total:
@@ -255,6 +282,14 @@ class TaskChannel:
                 self._warned.add(what)
                 log.warning("The training goes on without the %s: %s: %s", what, type(error).__name__, error)
             return None
+
+
+def _reschedule() -> NoReturn:
+    from datetime import UTC, datetime
+
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    raise AirflowRescheduleException(datetime.now(tz=UTC))  # type: ignore[no-untyped-call]  # Airflow's own
 
 
 def _meter_of(environ: Mapping[str, str]) -> UnitMeter:

@@ -44,6 +44,7 @@ _PROGRESS = (
     "solo_spread_s",
     "reported_s",
     "lost_s",
+    "out_of_memory",
 )
 _OBSERVATION = (
     "seen_set_version",

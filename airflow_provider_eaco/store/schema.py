@@ -110,6 +110,7 @@ job = Table(
     Column("solo_spread_s", Double),
     Column("reported_s", Double),
     Column("lost_s", Double),
+    Column("out_of_memory", Integer, nullable=False),
     Column("seen_set_version", BigInteger),
     Column("seen_units", BigInteger),
     Column("seen_unit_s", Double),
@@ -311,6 +312,7 @@ HISTORY = (
     History(decision, "ended_at", "dag_id"),
     History(event, "happened_at", "dag_id"),
     History(energy, "updated_at", "dag_id"),
+    History(node_run, "ended_at", "dag_id"),
     History(energy_run, "updated_at", "dag_id"),
     History(node_run, "ended_at", "dag_id"),
 )

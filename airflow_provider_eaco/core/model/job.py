@@ -50,7 +50,8 @@ class Progress:
     their standard deviation ``solo_spread_s``. ``can_yield`` is true once it has reported a checkpoint. Units
     are epochs, steps, trees or minutes, as the job reports them. ``reported_s`` is the instant of the last
     report that told of new units, ``lost_s`` the device time since the first start that no unit accounts for
-    (pauses, moves and restarts); ``None``: not known.
+    (pauses, moves and restarts); ``None``: not known. ``out_of_memory`` counts how often the
+    memory of its GPUs did not suffice beside others: from then on it runs alone (C38).
     """
 
     units_done: int = 0
@@ -62,6 +63,7 @@ class Progress:
     solo_spread_s: float | None = None
     reported_s: float | None = None
     lost_s: float | None = None
+    out_of_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

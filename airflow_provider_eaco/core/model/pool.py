@@ -73,6 +73,17 @@ class StrangerAction(StrEnum):
     YIELD = "yield"
 
 
+class MemoryGrowth(StrEnum):
+    """What follows when a task takes more GPU memory than it was admitted with.
+
+    ``WARN``: it is told, in the log, the task's story and its own log. ``STOP``: beside others it is ended,
+    too, once it is beyond the pool's margin, so that its neighbours do not run out of memory.
+    """
+
+    WARN = "warn"
+    STOP = "stop"
+
+
 class Prices(StrEnum):
     """Where the policy ``frontier`` has its energy prices from.
 
@@ -124,7 +135,8 @@ class PoolSettings:
     ``ageing_s`` is worth one point of priority; under ``reserve``, a job that was passed over and has waited
     ``reserve_after_s`` gets a reservation; ``fair_share`` has its own settings. With ``aligned``, GPUs are
     taken as contiguous blocks that start at a multiple of the next power of two. ``demand`` keeps GPUs for
-    real-time services by the hour. ``strangers`` says what follows when somebody else uses a held GPU.
+    real-time services by the hour. ``strangers`` says what follows when somebody else uses a held GPU,
+    ``memory_growth`` when a task takes more memory than it was admitted with.
 
     Levers of policies that know them: ``mean_stretch`` bounds the work-weighted mean of run time / exclusive
     run time of the pool's jobs, ``power_limits`` says whether GPUs may be held below their board's limit,
@@ -155,6 +167,7 @@ class PoolSettings:
     aligned: bool = False
     demand: tuple[DemandCurve, ...] = ()
     strangers: StrangerAction = StrangerAction.ALERT
+    memory_growth: MemoryGrowth = MemoryGrowth.STOP
     mean_stretch: float = 1.03
     power_limits: PowerLimits = PowerLimits.OFF
     prices: Prices = Prices.LP

@@ -252,9 +252,11 @@ class CycleFacts:
 
 
 def is_exclusive(job: Job, settings: PoolSettings) -> bool:
-    """Tell whether the job has GPUs of its own: by its own wish, or because its priority buys them."""
+    """Tell whether the job has GPUs of its own: by its own wish, because its priority buys them, or because
+    the memory of shared ones did not suffice for it (C38).
+    """
     bought = settings.exclusive_priority is not None and job.priority >= settings.exclusive_priority
-    return bought or job.request.share is Share.NEVER
+    return bought or job.request.share is Share.NEVER or job.progress.out_of_memory > 0
 
 
 def memory_peak_mib(requested_mib: int | None, solo: SoloProfile | None) -> int | None:

@@ -191,6 +191,28 @@ def test_c51_a_gpu_that_is_gone_before_the_start_is_given_back(box: GpuBox) -> N
     assert box.rig.phase("j1") == "running"
 
 
+@pytest.mark.parametrize("what", ["process", "memory"])
+def test_c34_an_outsider_between_admission_and_start_is_seen(what: str, box: GpuBox) -> None:
+    """The granted task gives its GPUs back before its start: no crash, no retry used; it starts when the
+    outsider has left.
+    """
+    box.queue("j1")
+    box.rig.dispatcher.is_ready = False
+    box.beat()
+    assert box.rig.phase("j1") == "leased"
+    box.rig.dispatcher.is_ready = True
+    if what == "process":
+        box.machine.processes = [(0, "c", 77, 300 * MIB, 10)]
+    box.machine.set(0, used=300 * MIB if what == "process" else 9 * GIB)
+    box.beat()
+    assert (box.order("j1"), box.rig.phase("j1")) == (None, "waiting")
+    assert box.rig.host.failed == []
+    box.machine.processes = []
+    box.machine.set(0, used=3 * MIB)
+    box.beat()
+    assert box.rig.phase("j1") == "running"
+
+
 def test_a_mig_partition_takes_one_job(box: GpuBox) -> None:
     """Partitions are granted like GPUs and never shared; a job of two GPUs is told that there are none."""
     part = {"name": "NVIDIA A100 MIG 3g.20gb", "total": 20 * GIB, "used": MIB, "reserved": 0, "slices": 3}

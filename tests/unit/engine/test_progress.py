@@ -67,7 +67,7 @@ def test_what_a_task_writes_is_what_is_read() -> None:
     assert (report.token, report.units_done, report.can_yield) == (7, 1, True)
     assert report.recent == (UnitTime(0, 10.5, 1, 2),)
     told = TaskInstruction("j", 7, 4, True).as_json()
-    assert Instruction.read(told, 7) == Instruction(4, True)
+    assert Instruction.read(told, 7) == Instruction(4, True, 1)
     assert Instruction.read(told, 8) == Instruction()
 
 
@@ -217,13 +217,13 @@ def test_units_that_nobody_saw_count_in_the_run_time(
 
 
 def test_each_resident_is_told_its_sets_version_and_whether_to_yield(rig: Rig) -> None:
-    """The instruction follows the lease: token, version, yield."""
+    """The instruction follows the lease: token, version, yield, and how many hold the GPUs."""
     version = join(rig)
     rig.ledger.ask_to_yield("b", version)
     a, b = rig.held("a"), rig.held("b")
-    assert instructions([a, b]) == (
-        TaskInstruction("a", a.token, version, False),
-        TaskInstruction("b", b.token, version, True),
+    assert instructions([a, b], [a, b]) == (
+        TaskInstruction("a", a.token, version, False, 2),
+        TaskInstruction("b", b.token, version, True, 2),
     )
 
 

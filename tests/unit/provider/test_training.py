@@ -57,6 +57,7 @@ def test_a_task_reports_every_unit_as_the_decision_record_says(store: Store, met
         "checkpoint_units": 3,
         "can_yield": True,
         "ended": False,
+        "out_of_memory": 0,
         "recent": [[0, 5.0, 4, 4], [1, 5.0, 4, 4], [2, 5.0, 4, 4]],
     }
     assert parse_report("job", store.progress).units_done == 3

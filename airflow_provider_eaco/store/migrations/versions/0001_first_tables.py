@@ -41,8 +41,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop all tables, the newest first."""
-    drop_energy_tables()
     drop_node_tables()
+    drop_energy_tables()
     for table in (
         "eaco_queue",
         "eaco_planner",
@@ -145,6 +145,7 @@ def _create_job() -> None:
         sa.Column("solo_spread_s", sa.Double()),
         sa.Column("reported_s", sa.Double()),
         sa.Column("lost_s", sa.Double()),
+        sa.Column("out_of_memory", sa.Integer(), nullable=False),
         sa.Column("seen_set_version", sa.BigInteger()),
         sa.Column("seen_units", sa.BigInteger()),
         sa.Column("seen_unit_s", sa.Double()),

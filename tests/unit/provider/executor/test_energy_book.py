@@ -65,7 +65,7 @@ class Box:
     def pass_s(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.rig.beat()
-        self.lane.tell_energy()
+        self.lane.show(self.lane.energy.tell)
 
     def end(self) -> None:
         self.rig.become("j1", "success")

@@ -26,7 +26,8 @@ def test_a_queued_task_is_granted_and_started_in_one_heartbeat(rig):
     assert rig.dispatcher.orders[0].environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
     assert not rig.host.tasks
     assert [each.job_id for each in rig.meter.occupants] == ["a"]
-    assert rig.instructions == [("first", {"v": 1, "token": 1, "set_version": 1, "yield": False})]
+    told = {"v": 1, "token": 1, "set_version": 1, "yield": False, "residents": 1}
+    assert rig.instructions == [("first", told)]
 
 
 def test_a_jobs_bundle_is_the_one_that_airflow_loads_its_dag_from(rig):

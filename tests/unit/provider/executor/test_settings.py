@@ -201,6 +201,7 @@ WRONG_IN_POOL = {
     ),
     "aligned": (1, "yes", None),
     "strangers": ("kill", 1, None, ["yield"]),
+    "memory_growth": ("kill", 1, None, ["stop"]),
     "mean_stretch": (0.9, "none", None, math.nan),
     "prices": ("cheap", 1, None, ["lp"]),
     "power_limits": ("on", True, None),
