@@ -200,32 +200,6 @@ OPTIONS: tuple[Option, ...] = (
         "6",
     ),
     Option(
-        "dispatch",
-        "string",
-        "local",
-        "Where GPU tasks run: local for this machine's GPUs alone; celery for nodes that run `airflow eaco"
-        " worker`, too. With celery each granted task goes to its node's own queue through the broker of"
-        " [celery], and simulated_nodes = auto makes no node beside the schedulers.",
-        "celery",
-    ),
-    Option(
-        "node_timeout",
-        "float",
-        "60",
-        "Seconds after which a node that has not reported takes nothing new, an order that its worker has not"
-        " begun is taken back and placed anew, and another machine may report under its name. Workers report"
-        " at least five times in it.",
-        "120",
-    ),
-    Option(
-        "node_api_url",
-        "string",
-        "",
-        "Where workers reach the provider's API for nodes. Empty: /eaco/nodes beside [core]"
-        " execution_api_server_url.",
-        "https://airflow.example.org/eaco/nodes",
-    ),
-    Option(
         "simulated_nodes",
         "string",
         "auto",
