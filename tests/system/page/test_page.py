@@ -294,8 +294,7 @@ def test_a_task_has_a_tab(
     )
     with no_problems(watch):
         story = shown(page).get_by_role("article", name="confirmed.alexnet")
-        expect(story.get_by_text("beside")).to_be_visible()
-        expect(story.get_by_text("confirmed.vgg", exact=True)).to_be_visible()
+        expect(story.locator(".beside").get_by_text("confirmed.vgg", exact=True)).to_be_visible()
         expect(story.get_by_text("of 100000")).to_be_visible()
         assert serious(page, axe) == []
         page.screenshot(path=SCREENSHOTS / f"task-{theme}.png", full_page=True)
