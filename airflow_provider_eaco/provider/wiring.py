@@ -28,8 +28,8 @@ from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
-from airflow_provider_eaco.store.energy_use import SqlEnergyUse
 from airflow_provider_eaco.store.energy_months import SqlEnergyMonths
+from airflow_provider_eaco.store.energy_use import SqlEnergyUse
 from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.jobs import enqueue
 from airflow_provider_eaco.store.ledger import SqlLedger

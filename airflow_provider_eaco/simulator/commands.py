@@ -30,6 +30,10 @@ COMMANDS: Mapping[str, Command] = {
         "airflow_provider_eaco.simulator.bounds_command",
         "print what no schedule of the jobs can pass: energy by stretch, makespan, mean JCT",
     ),
+    "explain": Command(
+        "airflow_provider_eaco.simulator.explain_command",
+        "tell in words what was decided about one job of a run, why, and what else there was",
+    ),
     "report": Command(
         "airflow_provider_eaco.simulator.report_command",
         "make the page of one run, or one page of several runs of the same jobs",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from airflow_provider_eaco.core.model.alternative import Alternative
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.job import Job, JobKind
@@ -12,6 +14,15 @@ from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.ports import Explain
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.recording import Decided, Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One decision about a job that is followed, as it is recorded, with what else there was."""
+
+    decided: Decided
+    decision: AdmissionDecision
+    alternatives: tuple[Alternative, ...]
 
 
 class DecisionRecorder(MemoryDecisionLog):
@@ -39,6 +50,13 @@ class DecisionRecorder(MemoryDecisionLog):
         self._arrived: list[Job] = []
         # The kinds whose jobs were told apart in the last plan.
         self._several: set[JobKind] = set()
+        self._followed = ""
+        self._follow: Callable[[Explained], None] | None = None
+        self._explain: Explain | None = None
+
+    def follow(self, job_id: str, tell: Callable[[Explained], None]) -> None:
+        """Have every decision about this job told, with its alternatives, as it is recorded."""
+        self._followed, self._follow = job_id, tell
 
     def expect(self, job: Job) -> None:
         """Note a job that comes to the queue: what holds its kind already is news for it."""
@@ -48,6 +66,7 @@ class DecisionRecorder(MemoryDecisionLog):
     def record(self, plan: Plan, explain: Explain | None = None) -> Sequence[KindDecision]:
         """Record what changed since the pool's last plan and return exactly that."""
         changed = super().record(plan, explain)
+        self._explain = explain
         self.decisions.clear()
         for item in changed:
             self._write(plan.now_s, item)
@@ -71,7 +90,12 @@ class DecisionRecorder(MemoryDecisionLog):
         for job_id in item.job_ids:
             if self._answers.get(job_id) != answer:
                 self._answers[job_id] = answer
-                self._recording.decisions.append(self._decided(now_s, job_id, item, *answer))
+                decided = self._decided(now_s, job_id, item, *answer)
+                self._recording.decisions.append(decided)
+                if job_id == self._followed and self._follow is not None:
+                    own = replace(item, job_ids=(job_id,))
+                    alternatives = () if self._explain is None else self._explain(own)
+                    self._follow(Explained(decided, decision, alternatives))
 
     def _decided(
         self, now_s: float, job_id: str, item: KindDecision, verdict: Verdict, reason: str

@@ -14,6 +14,7 @@ from airflow_provider_eaco import __version__
 from airflow_provider_eaco.core.model.energy_budget import BudgetAction, EnergyBudget
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.pool import PredictorName
+from airflow_provider_eaco.simulator.again import made_from
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.metrics import decision_ms, measures
 from airflow_provider_eaco.simulator.order_benchmark import order_figures
@@ -272,6 +273,7 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
         **measured,
         **bounds_in_summary(scenario, recording.runs, measured),
         **_of_the_day(scenario, recording),
+        "made_from": made_from(scenario),
         "wall_s": round(wall_s, 3),
         "decision_ms": decision_ms(recording.decision_s),
     }

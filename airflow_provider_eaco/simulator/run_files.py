@@ -55,7 +55,7 @@ def write_run(
     by_node = sorted(recording.nodes, key=lambda node: (node.node, node.start_s))
     _write(folder / "schedule.csv", SCHEDULE_COLUMNS, map(_run_cells, by_job))
     _write(folder / "nodes.csv", NODE_COLUMNS, map(_node_cells, by_node))
-    _write(folder / "decisions.csv", DECISION_COLUMNS, map(_decision_cells, recording.decisions))
+    _write(folder / "decisions.csv", DECISION_COLUMNS, map(decision_cells, recording.decisions))
     by_place = sorted(recording.limits, key=lambda limit: (limit.node, limit.gpus, limit.start_s))
     if by_place:
         _write(folder / "limits.csv", LIMIT_COLUMNS, map(_limit_cells, by_place))
@@ -94,7 +94,8 @@ def _limit_cells(limit: LimitInterval) -> Cells:
     return limit.node, gpus, _time(limit.start_s), _time(limit.end_s), _number(limit.limit_w)
 
 
-def _decision_cells(decided: Decided) -> Cells:
+def decision_cells(decided: Decided) -> Cells:
+    """Return the line of ``decisions.csv``."""
     return (
         _time(decided.time_s),
         decided.job_id,

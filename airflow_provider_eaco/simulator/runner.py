@@ -75,7 +75,7 @@ class Simulation:
         self._index_of: dict[str, int] = {}
         self._nodes = {name: self._node(name) for name in scenario.node_names}
         self.ledger.save_nodes(tuple(self._nodes.values()))
-        self._decisions = DecisionRecorder(
+        self.decisions = DecisionRecorder(
             self.recording, self.profiles.book, self._left_s, self._index_of, scenario.truth.gpu_model
         )
         names = {settings.name, *(job.pool for job in scenario.jobs if job.pool)}
@@ -85,7 +85,7 @@ class Simulation:
         self._loop = AdmissionLoop(
             self.ledger,
             self.profiles,
-            self._decisions,
+            self.decisions,
             MemoryPlannerLock(self.clock),
             pools=lambda: (self._steering.seen(pool) if seen else pool,),
             owner=OWNER,
@@ -217,7 +217,7 @@ class Simulation:
 
     def _add_waiting(self, job: Job) -> None:
         self.ledger.add_waiting(job, OWNER)
-        self._decisions.expect(job)
+        self.decisions.expect(job)
         self._waiting += 1
 
     def _plan(self, now_s: float) -> int:

@@ -93,7 +93,7 @@ class Choices:
 @dataclass(frozen=True)
 class Scenario:
     """One run, ready to be simulated. ``draws`` goes on after the jobs were drawn; ``day`` is that of the
-    benchmark ``order``.
+    benchmark ``order``. ``choices`` and the file ``trace`` are what it was made from.
     """
 
     benchmark: str
@@ -111,6 +111,8 @@ class Scenario:
     sleep_by: SleepBy = SleepBy.RULE
     day: OrderDay | None = None
     day_choices: DayChoices = USUAL_DAY
+    choices: Choices | None = None
+    trace: Path | None = None
 
     @property
     def ordering_of(self) -> Callable[[str], Ordering]:
@@ -276,9 +278,10 @@ def from_trace(path: Path, choices: Choices) -> Scenario:
     drawn = Workload(trace.jobs, np.random.default_rng(choices.seed))
     size = 1 if choices.nodes is None else choices.nodes, gpus_per_node
     settings = _settings(choices, max_residents=4)
-    return _scenario(
+    scenario = _scenario(
         path.name, choices, drawn, size=size, truth=truth, settings=settings, belief=Belief.KNOWN
     )
+    return replace(scenario, trace=path)
 
 
 def _settings(
@@ -346,6 +349,7 @@ def _scenario(
         belief_error=choices.belief_error,
         duration_error=choices.duration_error,
         sleep_by=choices.sleep,
+        choices=choices,
     )
 
 

@@ -16,7 +16,7 @@ from airflow_provider_eaco.core.energy.outlook import units_left
 from airflow_provider_eaco.core.model.alternative import Alternative, Way, shown_mj
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, SetPrediction
 from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
-from airflow_provider_eaco.core.model.job import JobKind
+from airflow_provider_eaco.core.model.job import JobKind, Progress
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
@@ -78,6 +78,7 @@ class _Case:
         self._facts = cluster.facts
         self._snapshot = snapshot
         self._kind: JobKind = item.kind
+        self._progress: Progress = _progress_of(item, snapshot)
         self._decision: AdmissionDecision = item.decision
         self._shares = shares
         self._needs = Needs.of(item.kind.request)
@@ -156,7 +157,7 @@ class _Case:
         solo = self._facts.book.solo_of(request.family, model, request.gpus)
         if solo is None or solo.power_w is None or solo.unit_s is None:
             return Alternative(Way.ALONE, placement=placement, slowdown=1.0)
-        left = units_left(self._kind.progress, solo)
+        left = units_left(self._progress, solo)
         energy_j = solo.power_w * solo.unit_s * (1 if left is None else left)
         return Alternative(Way.ALONE, (), placement, 1.0, energy_j, per_unit=left is None)
 
@@ -170,7 +171,7 @@ class _Case:
         found = Alternative(Way.JOIN, tuple(residents), placement, slowdown)
         if solo is None or before is None or after is None:
             return found
-        left = units_left(self._kind.progress, solo)
+        left = units_left(self._progress, solo)
         energy = join_energy(solo, residents, before, after, 1.0 if left is None else left)
         return replace(found, energy_j=None if energy is None else energy.shared_j, per_unit=left is None)
 
@@ -185,6 +186,15 @@ class _Case:
         held = self._decision.reason
         why = "the decision says" if held is None else f"it would fit; the task waits for {held.code}"
         return replace(other, lost=why)
+
+
+def _progress_of(item: KindDecision, snapshot: ClusterSnapshot) -> Progress:
+    """Return the progress of the one job meant; jobs of a kind may differ in the length of their runs."""
+    if len(item.job_ids) == 1:
+        for job in snapshot.waiting:
+            if job.job_id == item.job_ids[0]:
+                return job.progress
+    return item.kind.progress
 
 
 def _compared(other: Alternative, taken: Alternative, choice: str) -> str:

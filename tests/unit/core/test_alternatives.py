@@ -124,6 +124,16 @@ def test_what_is_done_counts_no_more() -> None:
     assert found.energy_j == pytest.approx(20_000)
 
 
+def test_of_several_jobs_of_a_kind_the_figure_is_of_one_unit() -> None:
+    """They may differ in length; of one alone its own counts."""
+    told = [make_job(name, "A", 1, progress=make_progress(0, total)) for name, total in (("a", 4), ("b", 8))]
+    book = make_book(make_solo("A"))
+    both = replace(cluster("exclusive", free=0), waiting=tuple(told), profiles=book)
+    both = replace(both, nodes=cluster("exclusive", "A", free=0).nodes)
+    assert "GPUs of its own: 4.0 kJ a unit; " in " ".join(texts(both))
+    assert "GPUs of its own: 16.0 kJ; " in " ".join(texts(replace(both, waiting=(told[0],))))
+
+
 def test_a_job_sees_the_launches_before_it() -> None:
     """The second of two finds the first where it was placed."""
     snapshot = cluster("exclusive", free=2)
