@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[postgres,analysis]' --group dev
 	@touch $@
 
-demo: $(READY) ## Run real training tasks on simulated GPUs under two policies and compare them (KEEP=1 leaves Airflow up)
+demo: $(READY) ## Run real training tasks on simulated GPUs under three policies and compare them (KEEP=1 leaves Airflow up)
 	@$(BIN)/python -m demo $(if $(filter-out 0,$(KEEP)),--keep)
 
 test: $(READY) ## Run all tests

@@ -1,1 +1,1 @@
-"""``make demo``: the same trainings under two policies, in a real Airflow on simulated GPUs."""
+"""``make demo``: the same trainings under three policies, in a real Airflow on simulated GPUs."""

@@ -1,4 +1,4 @@
-"""Twelve real trainings in two DAGs that differ in nothing but the pool, and so in the policy."""
+"""Twelve real trainings in three DAGs that differ in nothing but the pool, and so in the policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow.sdk import dag, task
 # Three of each of the paper's four jobs, with a network of matching size.
 SIZES = {"J1": "small", "J2": "medium", "J3": "large", "J4": "huge"}
 TRAININGS = [(number, profile) for number in range(1, 4) for profile in SIZES]
-EPOCHS = int(os.environ.get("EACO_DEMO_EPOCHS", "12"))
+EPOCHS = int(os.environ.get("EACO_DEMO_EPOCHS", "9"))
 
 
 def declare(dag_id: str, pool: str) -> None:
@@ -40,3 +40,4 @@ def declare(dag_id: str, pool: str) -> None:
 
 declare("demo_exclusive", "exclusive")
 declare("demo_eaco", "eaco")
+declare("demo_frontier", "frontier")
