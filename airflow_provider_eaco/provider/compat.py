@@ -78,6 +78,13 @@ def notice_ends_at_once() -> None:
     setattr(WatchedSubprocess, original.__name__, service)
 
 
+def metrics_client() -> Any:
+    """Return Airflow's metrics of this process; the scheduler has set them up by its configuration."""
+    from airflow.observability import stats
+
+    return stats
+
+
 @contextmanager
 def own_session() -> Iterator[Session]:
     """Open a database session of our own and commit it at the end.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,14 @@ from airflow_provider_eaco.core.ports import Dispatcher
 from airflow_provider_eaco.provider import task_instances
 from airflow_provider_eaco.provider.adoption import adoption_of
 from airflow_provider_eaco.provider.audit import ReasonLog
-from airflow_provider_eaco.provider.compat import make_workload, own_session
+from airflow_provider_eaco.provider.compat import make_workload, metrics_client, own_session
 from airflow_provider_eaco.provider.gpu_lane import GpuLane
 from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.housekeeping import Housekeeper
+from airflow_provider_eaco.provider.metrics import Metrics
 from airflow_provider_eaco.provider.plain_lane import NO_LEASE, PlainLane
+from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.services import NoWorkers, Workers
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.provider.slotless import SlotlessTasks
@@ -36,6 +39,7 @@ log = logging.getLogger(__name__)
 SLOTLESS_INTERVAL_S = 2.0
 UNWANTED_INTERVAL_S = 3.0
 MEMORY_INTERVAL_S = 2.0
+METRICS_INTERVAL_S = 10.0
 HOUSEKEEPING_INTERVAL_S = 15.0
 # Airflow fails a task that stays queued for task_queued_timeout; held ones are refreshed often within it.
 _KEEP_ALIVE_PART = 4
@@ -87,6 +91,8 @@ class Lanes:
         self._slotless_due = Every(SLOTLESS_INTERVAL_S)
         self._unwanted_due = Every(UNWANTED_INTERVAL_S)
         self._memory_due = Every(MEMORY_INTERVAL_S)
+        self._metrics_due = Every(METRICS_INTERVAL_S)
+        self._metrics = Metrics(metrics_client())
         self._housekeeping_due = Every(HOUSEKEEPING_INTERVAL_S)
         self._housekeeper: Housekeeper | None = None
 
@@ -105,6 +111,8 @@ class Lanes:
             return cls(host, executor, dispatcher, error)
         lanes = cls(host, executor, dispatcher, None)
         lanes.settings = settings
+        admission = lanes._metrics.metered(services.admission, lambda pool: settings.pool_for(pool).name)
+        services = replace(services, admission=admission)
         lanes.gpu = GpuLane(host, services, lanes.plain)
         lanes.slotless = SlotlessTasks(host, services, *_names_of(executor))
         lanes.gpu.also_shown = lanes.slotless
@@ -162,6 +170,8 @@ class Lanes:
             if self._memory_due.due():
                 yield "memory", partial(self.gpu.show, self.gpu.memory.look)
             yield "energy", partial(self.gpu.show, self.gpu.energy.tell)
+            if self._metrics_due.due():
+                yield "metrics", self._tell_metrics
         if self._keep_alive.due():
             yield "keep-alive", self._refresh
         if self._housekeeper is not None and self._housekeeping_due.due():
@@ -224,6 +234,15 @@ class Lanes:
         with own_session() as session:
             queued = task_instances.queued_anew(session, keys, self._executor.job_id)
             self.adopt([ti for ti in queued if str(ti.id) not in known])
+
+    def _tell_metrics(self) -> None:
+        if self.gpu is None:
+            return
+        services = self.gpu.services
+        with own_session() as session:
+            states = pool_states(session, services.settings.pools)
+        readings = {each.uuid: each for meter in services.meters for each in meter.telemetry.read()}
+        self._metrics.tell(services.ledger.view(), states, readings, services.energy_by_pool())
 
     def _log_path_of(self, ti: Any) -> str | None:
         try:

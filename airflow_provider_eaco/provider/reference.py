@@ -1,7 +1,7 @@
 """Documents made from the code, so that they cannot drift from it: reasons for waiting, configuration.
 
 ``python -m airflow_provider_eaco.provider.reference reasons > docs/reference/reasons.md`` writes one anew,
-``configuration`` the other.
+``configuration`` and ``metrics`` the others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 
 from airflow_provider_eaco.core.model.decision import Reason
 from airflow_provider_eaco.provider.explain import NOT_DECIDED, NOT_DECIDED_REMEDY
+from airflow_provider_eaco.provider.metrics import METRICS
 from airflow_provider_eaco.provider.options import OPTIONS, SECTION, Option
 from airflow_provider_eaco.provider.shown import UNKNOWN
 
@@ -42,6 +43,28 @@ A task that no scheduler has looked at yet has the code `{UNKNOWN}`: {NOT_DECIDE
 """
 
 
+_METRICS_HEAD = """\
+# Metrics
+
+<!-- Made by `python -m airflow_provider_eaco.provider.reference metrics`; change the list. -->
+
+The executor sends these through Airflow's own metrics (`[metrics] statsd_on` or `otel_on`), every ten
+seconds, with Airflow's prefix (`airflow.` by default). Upper case stands for a name of the site's: a GPU
+pool, an Airflow pool (of `eaco.energy_j`), a node, the code of a [reason](reasons.md); what is no letter,
+digit, `-` or `_` in it becomes `_`. What nobody knows is not sent: a gap is unknown, not 0.
+
+Gauges about the ledger are the same from every scheduler. Counters, the decision time and `eaco.held` come
+from the scheduler that plans, `eaco.power_w` from the one on the node's machine.
+
+| metric | kind | what it counts |
+| --- | --- | --- |
+"""
+
+_METRICS_TAIL = """
+[A dashboard for Grafana](grafana-dashboard.json) shows them as Prometheus' StatsD exporter names them without
+a mapping (`airflow_eaco_waiting_eaco`).
+"""
+
 _CONFIGURATION_HEAD = f"""\
 # Configuration
 
@@ -67,6 +90,12 @@ def configuration_reference() -> str:
     return _CONFIGURATION_HEAD + "".join(_option(option) for option in OPTIONS)
 
 
+def metrics_reference() -> str:
+    """Return the document: one row per metric, in the order of the list."""
+    rows = [f"| `{each.name}` | {each.kind} | {each.text} |\n" for each in METRICS]
+    return _METRICS_HEAD + "".join(rows) + _METRICS_TAIL
+
+
 def _option(option: Option) -> str:
     default = f"`{option.default}`" if option.default else "empty"
     example = (
@@ -79,7 +108,11 @@ def _without_formats(sentence: str) -> str:
     return re.sub(r"\{(\w+):[^}]*\}", r"{\1}", sentence)
 
 
-DOCUMENTS = {"reasons": reasons_reference, "configuration": configuration_reference}
+DOCUMENTS = {
+    "reasons": reasons_reference,
+    "configuration": configuration_reference,
+    "metrics": metrics_reference,
+}
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in DOCUMENTS:

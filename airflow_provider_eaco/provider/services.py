@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -94,7 +94,8 @@ class Services:
     """Everything the GPU lane reaches outside itself.
 
     ``enqueue`` writes a waiting job through somebody else's session; ``session`` opens one of our own;
-    ``save_readings`` keeps what the meters read for those who have none at hand (CLI, UI).
+    ``save_readings`` keeps what the meters read for those who have none at hand (CLI, UI);
+    ``energy_by_pool`` tells the joules of this month by Airflow pool.
     """
 
     settings: EacoSettings
@@ -110,3 +111,4 @@ class Services:
     session: Callable[[], AbstractContextManager[Session]]
     save_readings: Callable[[Sequence[GpuReading]], None]
     workers: Workers = field(default_factory=NoWorkers)
+    energy_by_pool: Callable[[], Mapping[str, float]] = dict

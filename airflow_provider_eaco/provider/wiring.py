@@ -121,6 +121,7 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
         dispatcher=elsewhere.dispatcher,
         meters=(*meters, *elsewhere.meters),
         save_readings=store.readings.save,
+        energy_by_pool=store.energy_months.by_pool,
         enqueue=enqueue,
         session=own_session,
         workers=elsewhere.workers,

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, EnergyMethod
-from airflow_provider_eaco.core.energy.records import NodeTotals
+from airflow_provider_eaco.core.energy.records import NodeTotals, month_of
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.store import jobs
 from airflow_provider_eaco.store.energy_tables import energy_device as device_table
@@ -74,6 +74,18 @@ class SqlEnergyMonths:
                     for row in connection.execute(_of(node_table, month))
                 ],
             )
+
+    def by_pool(self) -> dict[str, float]:
+        """Return the joules that the tasks of each Airflow pool have used this month."""
+        with self._database.reading() as connection:
+            month = month_of(self._database.now_s(connection))
+            query = (
+                select(job_table.c.pool, func.sum(energy_table.c.energy_j))
+                .join(job_table, job_table.c.job_id == energy_table.c.job_id)
+                .where(energy_table.c.month == month, energy_table.c.energy_j.is_not(None))
+                .group_by(job_table.c.pool)
+            )
+            return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def _of(table: Any, month: str | None) -> Any:
