@@ -10,12 +10,20 @@ from airflow_provider_eaco.core.policy.base import AdmissionPolicy
 from airflow_provider_eaco.core.ports import Explain
 
 
+# Of a plan with more news the first so many decisions are explained: a heartbeat stays short.
+MOST_EXPLAINED = 200
+
+
 def explaining(policy: AdmissionPolicy, snapshot: ClusterSnapshot, plan: Plan) -> Explain:
     """Return who explains the plan's decisions; what cannot be explained has no alternatives."""
     explainer: Explainer | None = None
+    left = MOST_EXPLAINED
 
     def explain(item: KindDecision) -> tuple[Alternative, ...]:
-        nonlocal explainer
+        nonlocal explainer, left
+        if not left:
+            return ()
+        left -= 1
         try:
             if explainer is None:
                 explainer = Explainer(policy, snapshot, plan)

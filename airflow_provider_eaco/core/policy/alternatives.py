@@ -7,8 +7,9 @@ figures are those of the pool's predictor; why a policy preferred one of several
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from airflow_provider_eaco.core.energy.objective import join_energy
@@ -43,12 +44,32 @@ class Explainer:
         self._shares = getattr(policy, "shares", True)
         self._plan = plan
         self._begun = snapshot
+        # After so many of the plan's launches.
+        self._after = [snapshot]
+        self._sites: dict[Needs, Site] = {}
+        self._offers_of: dict[Shape, Offers] = {}
 
     def alternatives(self, item: KindDecision) -> tuple[Alternative, ...]:
         """Return the best ways for the jobs of this decision to run: what was taken, what fits, the rest."""
         seen = self._seen_by(item)
         self._cluster.sync(seen.nodes)
-        return _Case(self._cluster, seen, item, shares=self._shares).alternatives()
+        shape = Shape.of(item.kind.request, item.kind.progress.can_yield)
+        site = self._site(shape.needs)
+        return _Case(self._cluster, site, self._offers(shape, site), seen, item, self._shares).alternatives()
+
+    def _site(self, needs: Needs) -> Site:
+        site = self._sites.get(needs)
+        if site is None or not site.can_follow:
+            site = self._sites[needs] = Site(needs, self._cluster)
+        site.sync()
+        return site
+
+    def _offers(self, shape: Shape, site: Site) -> Offers:
+        offers = self._offers_of.get(shape)
+        if offers is None or not offers.can_follow:
+            offers = self._offers_of[shape] = Offers(shape, site, self._cluster)
+        offers.sync()
+        return offers
 
     @cached_property
     def _cluster(self) -> Cluster:
@@ -61,30 +82,39 @@ class Explainer:
     def _seen_by(self, item: KindDecision) -> ClusterSnapshot:
         """Return the cluster as it was when the first of the jobs was looked at."""
         rank = min((self._rank[job_id] for job_id in item.job_ids if job_id in self._rank), default=0)
-        seen = self._begun
-        for step in self._plan.instructions:
-            if isinstance(step, Launch) and self._rank.get(step.job.job_id, rank) < rank:
-                seen = seen.with_launch(step.job, step.placement)
-        return seen
+        before = bisect_left(self._launches, rank, key=self._rank_of)
+        while len(self._after) <= before:
+            step = self._launches[len(self._after) - 1]
+            self._after.append(self._after[-1].with_launch(step.job, step.placement))
+        return self._after[before]
+
+    def _rank_of(self, step: Launch) -> int:
+        return self._rank.get(step.job.job_id, 0)
+
+    @cached_property
+    def _launches(self) -> list[Launch]:
+        return sorted(
+            (each for each in self._plan.instructions if isinstance(each, Launch)), key=self._rank_of
+        )
 
 
+@dataclass
 class _Case:
     """One decision in the cluster in which it was made."""
 
-    def __init__(
-        self, cluster: Cluster, snapshot: ClusterSnapshot, item: KindDecision, *, shares: bool
-    ) -> None:
-        self._cluster = cluster
-        self._facts = cluster.facts
-        self._snapshot = snapshot
-        self._kind: JobKind = item.kind
-        self._progress: Progress = _progress_of(item, snapshot)
-        self._decision: AdmissionDecision = item.decision
-        self._shares = shares
-        self._needs = Needs.of(item.kind.request)
-        self._site = Site(self._needs, cluster)
-        shape = Shape.of(item.kind.request, item.kind.progress.can_yield)
-        self._offers = Offers(shape, self._site, cluster)
+    cluster: Cluster
+    site: Site
+    offers: Offers
+    snapshot: ClusterSnapshot
+    item: KindDecision
+    shares: bool
+
+    def __post_init__(self) -> None:
+        self.facts = self.cluster.facts
+        self.kind: JobKind = self.item.kind
+        self.decision: AdmissionDecision = self.item.decision
+        self.progress: Progress = _progress_of(self.item, self.snapshot)
+        self.needs = self.site.needs
 
     def alternatives(self) -> tuple[Alternative, ...]:
         taken = self._taken()
@@ -94,10 +124,10 @@ class _Case:
         return tuple(found[:MOST])
 
     def _taken(self) -> Alternative | None:
-        placement, decision = self._decision.placement, self._decision
+        placement, decision = self.decision.placement, self.decision
         if placement is None:
             return None
-        there = self._snapshot.nodes[placement.node]
+        there = self.snapshot.nodes[placement.node]
         for held in there.sets:
             if held.placement == placement:
                 return self._join(
@@ -107,36 +137,36 @@ class _Case:
         return self._alone(models[0] if models else "", placement)
 
     def _others(self) -> Iterator[Alternative]:
-        free, kept = self._site.pick(replace(self._snapshot, offered=None))
+        free, kept = self.site.pick(replace(self.snapshot, offered=None))
         if free is not None:
             yield self._alone(free.order[3], free.placement)
         else:
-            models = [model for model, _ in self._site.scopes]
+            models = [model for model, _ in self.site.scopes]
             lost = "no node has as many GPUs free"
             if kept.free:
                 lost = f"{kept.free} free GPUs are kept for somebody else"
             if models:
                 yield replace(self._alone(models[0], None), lost=lost)
-        for group in self._cluster.groups(self._needs.gpus):
-            if group.sets and self._site.rank(group.kind.model) is not None:
+        for group in self.cluster.groups(self.needs.gpus):
+            if group.sets and self.site.rank(group.kind.model) is not None:
                 yield self._set(group)
         closed = [*self._closed()]
         if closed:
             yield Alternative(Way.CLOSED, lost=", ".join(closed))
 
     def _closed(self) -> Iterator[str]:
-        gpus = self._needs.gpus
-        if not self._cluster.all_open(gpus):
-            yield self._cluster.sharing(gpus)
-        if self._cluster.full(gpus):
+        gpus = self.needs.gpus
+        if not self.cluster.all_open(gpus):
+            yield self.cluster.sharing(gpus)
+        if self.cluster.full(gpus):
             yield "some have all the residents that they may have"
 
     def _set(self, group: SetGroup) -> Alternative:
-        rank = self._site.rank(group.kind.model) or 0
-        taker, against = self._offers.answer(group, rank)
+        rank = self.site.rank(group.kind.model) or 0
+        taker, against = self.offers.answer(group, rank)
         held = group.sets[0] if taker is None else taker.held
-        families = family_set((*group.kind.families, self._kind.request.family))
-        seen = self._facts.predict(families, group.kind.model, group.kind.gpus)
+        families = family_set((*group.kind.families, self.kind.request.family))
+        seen = self.facts.predict(families, group.kind.model, group.kind.gpus)
         found = self._join(group.kind.families, group.kind.model, held.facts.placement, seen)
         if taker is None:
             best = min(filters.nearest(against).values(), key=lambda each: each.reason.severity, default=None)
@@ -146,32 +176,32 @@ class _Case:
     def _beyond_own_limits(self, taker: Candidate) -> str:
         kind, prediction = taker.group.kind, taker.prediction
         undone = prediction.undone > 0
-        bears = filters.own_tolerance(self._kind, kind.model, kind.time_scale, undone, self._facts)
-        slowdown = prediction.slowdowns[self._kind.request.family]
+        bears = filters.own_tolerance(self.kind, kind.model, kind.time_scale, undone, self.facts)
+        slowdown = prediction.slowdowns[self.kind.request.family]
         if bears is not None and slowdown <= bears:
             return ""
         return filters.own_limit_broken(slowdown, bears, prediction).text
 
     def _alone(self, model: str, placement: Placement | None) -> Alternative:
-        request = self._kind.request
-        solo = self._facts.book.solo_of(request.family, model, request.gpus)
+        request = self.kind.request
+        solo = self.facts.book.solo_of(request.family, model, request.gpus)
         if solo is None or solo.power_w is None or solo.unit_s is None:
             return Alternative(Way.ALONE, placement=placement, slowdown=1.0)
-        left = units_left(self._progress, solo)
+        left = units_left(self.progress, solo)
         energy_j = solo.power_w * solo.unit_s * (1 if left is None else left)
         return Alternative(Way.ALONE, (), placement, 1.0, energy_j, per_unit=left is None)
 
     def _join(
         self, residents: FamilySet, model: str, placement: Placement, after: SetPrediction | None
     ) -> Alternative:
-        request = self._kind.request
-        solo = self._facts.book.fresh_solo_of(request.family, model, request.gpus)
-        before = self._facts.predict(residents, model, request.gpus)
+        request = self.kind.request
+        solo = self.facts.book.fresh_solo_of(request.family, model, request.gpus)
+        before = self.facts.predict(residents, model, request.gpus)
         slowdown = None if after is None else after.slowdowns.get(request.family)
         found = Alternative(Way.JOIN, tuple(residents), placement, slowdown)
         if solo is None or before is None or after is None:
             return found
-        left = units_left(self._progress, solo)
+        left = units_left(self.progress, solo)
         energy = join_energy(solo, residents, before, after, 1.0 if left is None else left)
         return replace(found, energy_j=None if energy is None else energy.shared_j, per_unit=left is None)
 
@@ -179,11 +209,11 @@ class _Case:
         """Return the alternative with what spoke against it, if it would have been possible."""
         if other.lost:
             return other
-        if other.way is Way.JOIN and not self._shares:
-            return replace(other, lost=f"policy {self._facts.settings.policy} shares no GPUs")
+        if other.way is Way.JOIN and not self.shares:
+            return replace(other, lost=f"policy {self.facts.settings.policy} shares no GPUs")
         if taken is not None:
-            return replace(other, lost=_compared(other, taken, self._decision.choice))
-        held = self._decision.reason
+            return replace(other, lost=_compared(other, taken, self.decision.choice))
+        held = self.decision.reason
         why = "the decision says" if held is None else f"it would fit; the task waits for {held.code}"
         return replace(other, lost=why)
 
