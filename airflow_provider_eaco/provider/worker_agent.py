@@ -220,6 +220,8 @@ class NodeAgent:
         try:
             self._register.add((claim.job_id, claim.token))
             reference = self._machine.dispatcher.start(self._machine.order(claim, payload))
+        except NotReadyError:
+            raise
         except (LaunchError, OSError, ValueError) as error:
             self._memory.news[claim.token] = RunNews(
                 claim.token, RunState.ENDED, exit_code=1, cause=str(error)

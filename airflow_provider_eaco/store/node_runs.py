@@ -103,6 +103,14 @@ class SqlNodeRuns:
             asked = update(run_table).where(run_table.c.token == token, run_table.c.stop_asked_at.is_(None))
             connection.execute(asked.values(stop_asked_at=now_s, grace_s=grace_s))
 
+    def withdraw(self, token: int, job_id: str, node: str) -> bool:
+        """Keep a lease from ever beginning on its node; return whether it has not begun and never will.
+
+        Whoever is about to send it is too late.
+        """
+        self.order(token, job_id, node)
+        return self.take_back(token, 0.0)
+
     def is_known(self, token: int) -> bool:
         """Tell whether the lease was ever sent to a node."""
         with self._database.reading() as connection:

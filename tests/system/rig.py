@@ -131,7 +131,7 @@ class Rig:
     runs: list[Run] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._engine = sa.create_engine(self.airflow.database_url)
+        self._engine = sa.create_engine(self.airflow.database_url, pool_pre_ping=True)
         sessions = sessionmaker(self._engine, class_=Session)
         self._reads = ReadModel(Database(sessions))
         self._clock = DatabaseClock(sessions)

@@ -1,0 +1,330 @@
+"""A node's agent between an API and a machine: what it begins, ends, finds again, and tells."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pytest
+
+from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunState, ValidRun
+from airflow_provider_eaco.core.ports import LaunchOrder, Occupant, ProcessState
+from airflow_provider_eaco.provider.services import NodeMeter
+from airflow_provider_eaco.provider.worker_agent import Machine, NodeAgent
+from airflow_provider_eaco.provider.worker_api import NodeApiError
+from airflow_provider_eaco.provider.worker_register import Run
+
+PLACEMENT = Placement("gpu-1", ("GPU-1",))
+CLAIM = RunClaim("job", 7, "family", PLACEMENT)
+VALID = ValidRun("job", 7, "family", PLACEMENT, None, 0.0, RunState.RUNNING)
+MESSAGE = {"v": 1, "job_id": "job", "token": 7, "payload": "payload"}
+REFERENCE = "1:2:host:boot:7:job"
+
+
+class FakeApi:
+    """Answers as a test wants, and keeps what it was told."""
+
+    interval_s = 5.0
+
+    def __init__(self) -> None:
+        self.claims: dict[int, RunClaim] = {7: CLAIM}
+        self.valid: tuple[ValidRun, ...] = (VALID,)
+        self.reports: list[NodeReport] = []
+        self.asked = 0
+        self.is_away = False
+
+    def claim(self, job_id: str, token: int) -> RunClaim | None:
+        self.asked += 1
+        if self.is_away:
+            raise NodeApiError("away", is_refusal=False)
+        return self.claims.get(token)
+
+    def report(self, report: NodeReport) -> tuple[ValidRun, ...]:
+        if self.is_away:
+            raise NodeApiError("away", is_refusal=False)
+        self.reports.append(report)
+        return self.valid
+
+    @property
+    def news(self) -> list[tuple[int, RunState, int | None]]:
+        return [(each.token, each.state, each.exit_code) for report in self.reports for each in report.news]
+
+
+class FakeMachine:
+    """Processes that live until the test ends them, and GPUs that are there until it takes them."""
+
+    def __init__(self) -> None:
+        self.alive: dict[str, int | None] = {}
+        self.started: list[LaunchOrder] = []
+        self.killed: list[tuple[str, float]] = []
+        self.occupants: Sequence[Occupant] = ()
+        self.gpus: tuple[Gpu, ...] = (Gpu("GPU-1", "gpu-1", 0, "V100", 32768),)
+        self.refuse: Exception | None = None
+
+    def start(self, order: LaunchOrder) -> str:
+        if self.refuse is not None:
+            raise self.refuse
+        self.started.append(order)
+        self.alive[REFERENCE] = None
+        return REFERENCE
+
+    def poll(self, reference: str) -> ProcessState:
+        code = self.alive.get(reference, 0)
+        return ProcessState(alive=code is None, exit_code=code)
+
+    def kill(self, reference: str, grace_s: float) -> None:
+        self.killed.append((reference, grace_s))
+
+    def close(self, timeout_s: float) -> None: ...
+
+    def inventory(self) -> Sequence[Node]:
+        return (Node("gpu-1", self.gpus),)
+
+    def read(self) -> Sequence[GpuReading]:
+        return ()
+
+    def occupy(self, occupants: Sequence[Occupant]) -> None:
+        self.occupants = occupants
+
+    def find(self, job_id: str, token: int) -> str | None:
+        return REFERENCE if (job_id, token) == ("job", 7) and REFERENCE in self.alive else None
+
+
+class FakeRegister:
+    """A register in memory."""
+
+    def __init__(self, *runs: Run) -> None:
+        self.runs: frozenset[Run] = frozenset(runs)
+
+    def add(self, run: Run) -> None:
+        self.runs |= {run}
+
+    def drop(self, runs: Collection[Run]) -> None:
+        self.runs -= set(runs)
+
+
+class Rig:
+    """One agent, stepped by the test."""
+
+    def __init__(self, *registered: Run) -> None:
+        self.now_s = 0.0
+        self.api, self.machine, self.register = FakeApi(), FakeMachine(), FakeRegister(*registered)
+        self.agent = self.make_agent()
+
+    def make_agent(self) -> NodeAgent:
+        """A worker that was just started."""
+
+        def order(claim: RunClaim, payload: str) -> LaunchOrder:
+            return LaunchOrder(claim.job_id, claim.token, "m:f", payload, {}, claim.placement)
+
+        meter = NodeMeter(self.machine)
+        machine = Machine("gpu-1", "host", meter, self.machine, order, self.machine.find)
+        return NodeAgent(machine, self.api, self.register, lambda: self.now_s)
+
+    def step(self, after_s: float = 1.0, *messages: dict[str, Any]) -> None:
+        self.now_s += after_s
+        for message in messages:
+            self.agent.take(message)
+        self.agent.step()
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_what_may_begin_begins_and_is_told_at_once(rig: Rig) -> None:
+    """A message is asked about, begun with what the API answered, registered, and reported as running."""
+    rig.step(1.0, MESSAGE)
+    assert [(each.token, each.payload, each.placement) for each in rig.machine.started] == [
+        (7, "payload", PLACEMENT)
+    ]
+    assert rig.api.news == [(7, RunState.RUNNING, None)]
+    assert rig.api.reports[-1].living == (("job", 7),)
+    assert rig.register.runs == {("job", 7)}
+    assert [each.token for each in rig.machine.occupants] == [7]
+
+
+def test_what_may_not_begin_does_not(rig: Rig) -> None:
+    """A token that the API does not allow (any more) starts nothing and is not asked about again."""
+    rig.api.claims.clear()
+    rig.api.valid = ()
+    rig.step(1.0, MESSAGE)
+    rig.step()
+    assert (rig.machine.started, rig.api.asked) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"v": 2, **{k: MESSAGE[k] for k in ("job_id", "token", "payload")}}, {**MESSAGE, "token": "7"}],
+    ids=["empty", "another version", "a token as text"],
+)
+def test_a_message_of_another_kind_starts_nothing(message: dict[str, Any], rig: Rig) -> None:
+    """Whatever else is in the queue is left out."""
+    rig.step(1.0, message)
+    assert (rig.machine.started, rig.api.asked) == ([], 0)
+
+
+def test_without_an_answer_nothing_begins_until_there_is_one(rig: Rig) -> None:
+    """While the API is away a message waits, for as long as it can still be wanted."""
+    rig.api.is_away = True
+    rig.step(1.0, MESSAGE)
+    rig.step()
+    assert rig.machine.started == []
+    rig.api.is_away = False
+    rig.step()
+    assert len(rig.machine.started) == 1
+
+
+def test_a_message_that_nobody_can_want_any_more_is_dropped(rig: Rig) -> None:
+    """A message that could not be asked about for long is not asked about any more."""
+    rig.api.is_away = True
+    rig.step(1.0, MESSAGE)
+    rig.step(1000.0)
+    rig.api.is_away = False
+    rig.step()
+    assert rig.machine.started == []
+
+
+def test_a_message_twice_starts_once(rig: Rig) -> None:
+    """A doubled message starts nothing a second time, also when the first one runs already."""
+    rig.step(1.0, MESSAGE, MESSAGE)
+    rig.step(1.0, MESSAGE)
+    assert len(rig.machine.started) == 1
+
+
+def test_a_forkserver_that_is_not_ready_is_waited_for(rig: Rig) -> None:
+    """A run that was allowed is begun as soon as the machine can, without asking again."""
+    rig.machine.refuse = NotReadyError("imports")
+    rig.step(1.0, MESSAGE)
+    rig.machine.refuse = None
+    rig.step()
+    assert (len(rig.machine.started), rig.api.asked) == (1, 1)
+
+
+@pytest.mark.parametrize("gpus", [(), (Gpu("GPU-1", "gpu-1", 0, "V100", 1, health=GpuHealth.UNHEALTHY),)])
+def test_c51_a_gpu_that_is_not_here_is_refused(gpus: tuple[Gpu, ...], rig: Rig) -> None:
+    """A granted GPU that the machine does not have, or has lost, is told before anything starts (C51)."""
+    rig.machine.gpus = gpus
+    rig.api.valid = ()
+    rig.step(1.0, MESSAGE)
+    assert rig.machine.started == []
+    assert rig.api.news == [(7, RunState.REFUSED, None)]
+    assert rig.api.reports[-1].node.gpus == gpus
+
+
+def test_what_cannot_be_started_has_ended(rig: Rig) -> None:
+    """A machine that cannot start a process says so, with the cause, and forgets the run."""
+    rig.machine.refuse = LaunchError("disk full")
+    rig.api.valid = ()
+    rig.step(1.0, MESSAGE)
+    [news] = rig.api.reports[-1].news
+    assert (news.state, news.exit_code, news.cause, news.process) == (RunState.ENDED, 1, "disk full", None)
+    assert rig.register.runs == frozenset()
+
+
+def test_an_end_is_told_until_it_was_heard(rig: Rig) -> None:
+    """An end while the API is away is told afterwards, and the run stays registered till then."""
+    rig.step(1.0, MESSAGE)
+    rig.machine.alive[REFERENCE] = 3
+    rig.api.is_away = True
+    rig.step()
+    assert rig.register.runs == {("job", 7)}
+    rig.api.is_away, rig.api.valid = False, ()
+    rig.step(10.0)
+    assert rig.api.news[-1] == (7, RunState.ENDED, 3)
+    assert rig.register.runs == frozenset()
+    rig.step(10.0)
+    assert rig.api.reports[-1].news == ()
+
+
+def test_an_api_that_is_away_is_not_asked_in_every_step(rig: Rig) -> None:
+    """News that were not heard wait for the next report."""
+    rig.step(1.0, MESSAGE)
+    rig.api.is_away = True
+    rig.machine.alive[REFERENCE] = 0
+    rig.step(0.2)
+    reports, rig.api.is_away = len(rig.api.reports), False
+    rig.step(0.2)
+    assert len(rig.api.reports) == reports
+
+
+def test_c26_a_run_that_is_not_listed_is_ended(rig: Rig) -> None:
+    """A run that the API does not list any more is ended, and told as living till it is gone (C26)."""
+    rig.step(1.0, MESSAGE)
+    rig.api.valid = ()
+    rig.step(10.0)
+    assert [reference for reference, _ in rig.machine.killed] == [REFERENCE]
+    rig.step(10.0)
+    assert rig.api.reports[-1].living == (("job", 7),)
+
+
+def test_a_run_whose_token_another_job_has_is_ended(rig: Rig) -> None:
+    """Tables that were made anew may give a token out again: job and token have to fit together."""
+    rig.step(1.0, MESSAGE)
+    rig.api.valid = (ValidRun("other", 7, "family", PLACEMENT, None, 0.0, RunState.RUNNING),)
+    rig.step(10.0)
+    assert rig.machine.killed
+
+
+def test_a_stop_is_carried_out_with_its_grace(rig: Rig) -> None:
+    """A run that the answer marks is ended with the grace that it names."""
+    rig.step(1.0, MESSAGE)
+    rig.api.valid = (
+        ValidRun("job", 7, "family", PLACEMENT, None, 0.0, RunState.RUNNING, stop=True, grace_s=4.0),
+    )
+    rig.step(10.0)
+    assert rig.machine.killed[-1] == (REFERENCE, 4.0)
+
+
+def test_c29_a_worker_that_starts_again_leaves_its_runs_alone(rig: Rig) -> None:
+    """A new worker finds what the last one had begun, tells that it lives, and starts nothing (C29)."""
+    rig.step(1.0, MESSAGE)
+    rig.agent = rig.make_agent()
+    rig.agent.recover()
+    rig.step()
+    assert (len(rig.machine.started), rig.machine.killed) == (1, [])
+    assert rig.api.news[-1] == (7, RunState.RUNNING, None)
+    assert rig.api.reports[-1].living == (("job", 7),)
+
+
+def test_c28_a_run_that_died_with_its_worker_is_told_as_ended() -> None:
+    """A run that is listed and has no process has ended, and nobody knows how (C28)."""
+    rig = Rig(("job", 7))
+    rig.agent.recover()
+    rig.step()
+    rig.step()
+    assert rig.api.news == [(7, RunState.ENDED, None)]
+
+
+def test_a_run_that_was_allowed_and_not_begun_is_given_back() -> None:
+    """A worker that was killed between question and start has begun nothing: the run is refused."""
+    rig = Rig(("job", 7))
+    rig.api.valid = (ValidRun("job", 7, "family", PLACEMENT, None, 0.0, RunState.CLAIMED),)
+    rig.agent.recover()
+    rig.step()
+    rig.step()
+    assert rig.api.news == [(7, RunState.REFUSED, None)]
+
+
+def test_an_orphan_without_a_lease_is_ended_by_the_next_worker() -> None:
+    """A run whose lease fell while no worker was there is found by the register, told, and ended (C28)."""
+    rig = Rig(("job", 7))
+    rig.machine.alive[REFERENCE] = None
+    rig.api.valid = ()
+    rig.agent.recover()
+    rig.step()
+    assert rig.api.reports[0].living == (("job", 7),)
+    assert [reference for reference, _ in rig.machine.killed] == [REFERENCE]
+
+
+def test_a_worker_that_stops_says_so(rig: Rig) -> None:
+    """The last report tells that the node takes nothing new, and touches nothing that runs."""
+    rig.step(1.0, MESSAGE)
+    rig.agent.stop()
+    rig.agent.run()
+    assert not rig.api.reports[-1].node.available
+    assert rig.machine.killed == []
