@@ -25,7 +25,7 @@ from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.pool import Prices
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
-from airflow_provider_eaco.core.model.profile import ProfileBook, family_set
+from airflow_provider_eaco.core.model.profile import family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 from airflow_provider_eaco.core.policy.frontier_members import Member, Moment, newcomer
@@ -50,6 +50,8 @@ _THRIFT = 0.5
 # A second by which a run takes longer has to save at least so much of what a mean job draws alone: what saves
 # less is not worth anybody's time, and binds who would save more elsewhere.
 _LEAST_PRICE = 1.0
+# With more sets than this the largest are left out: pairs say most of what there is to say.
+_MOST_SETS = 10_000
 # Programs that are remembered: one for each kind of GPUs, and for the classes that were there.
 _MOST_PROGRAMS = 50
 
@@ -65,7 +67,7 @@ class _Account:
     ended_work_s: float = 0.0
     ended_run_s: float = 0.0
     prices: EnergyPrices | None = None
-    solved_for: tuple[float, Mapping[ClassKey, float], ProfileBook] | None = None
+    solved_for: tuple[float, Mapping[ClassKey, float], Classes] | None = None
     scenes: Scenes | None = None
     newcomers: dict[str, tuple[Job, Member]] = field(default_factory=dict)
     programs: dict[tuple[ClassKey, ...], ConfigurationProgram] = field(default_factory=dict)
@@ -128,10 +130,10 @@ class EnergyPricing:
         slack_s = scenes.slack_s(told)
         aim = _aim(account, snapshot, whole_s, slack_s)
         shares = {key: part_s / whole_s for key, part_s in work_s.items()}
-        if account.prices is not None and _is_solved(account, aim, shares, snapshot.profiles):
+        if account.prices is not None and _is_solved(account, aim, shares, scenes.classes):
             return replace(told, stretch_w=account.prices.stretch_w, classes=account.prices.classes)
         classes, stretch_w = self._solved(account, _with_prior(work_s, snapshot), aim, facts)
-        account.solved_for = (aim, shares, snapshot.profiles)
+        account.solved_for = (aim, shares, scenes.classes)
         return replace(told, stretch_w=stretch_w, classes=classes)
 
     def _solved(
@@ -141,11 +143,12 @@ class EnergyPricing:
         found: dict[ClassKey, ClassPrice] = {}
         stretch_w = 0.0
         for model, gpus in sorted({(key.gpu_model, key.gpus) for key in work_s}):
-            keys = sorted((key for key in work_s if key[1:3] == (model, gpus)), key=_in_program)
-            program = _program(account, tuple(keys), work_s, facts)
-            priced = {number for (number,) in (m for m in program.members if len(m) == 1)}
-            if len(priced) < len(keys):
+            alone = _Performance(facts, model, gpus)
+            keys = [key for key in work_s if key[1:3] == (model, gpus) and alone((key.family,))]
+            if not keys:
                 continue
+            keys.sort(key=_in_program)
+            program = _program(account, tuple(keys), work_s, facts)
             least_w = _LEAST_PRICE * _alone_w(program)
             dearer = replace(program, power_w=program.power_w + least_w * program.presence.sum(axis=0))
             prices = [
@@ -184,7 +187,7 @@ def _aim(account: _Account, snapshot: ClusterSnapshot, whole_s: float, slack_s: 
     past_run_s = account.ended_run_s + math.fsum(m.spent_s for m, _ in account.running.values())
     rest = min(limit, (limit * (past_work_s + whole_s) - past_run_s) / whole_s)
     reserve_s = _RESERVE * (limit - 1) * math.fsum(m.work_s or 0.0 for m, _ in account.running.values())
-    if slack_s < reserve_s:
+    if reserve_s > 0 and slack_s < reserve_s:
         rest -= _THRIFT * (limit - 1) * (1 - slack_s / reserve_s)
     return max(_LEAST_STRETCH, 1 + round((rest - 1) * _STEPS) / _STEPS)
 
@@ -198,13 +201,13 @@ def _alone_w(program: ConfigurationProgram) -> float:
     return math.fsum(alone_w[i] * float(work_s[i]) for i in alone_w) / float(work_s.sum())
 
 
-def _is_solved(account: _Account, aim: float, shares: Mapping[ClassKey, float], book: ProfileBook) -> bool:
+def _is_solved(account: _Account, aim: float, shares: Mapping[ClassKey, float], classes: Classes) -> bool:
     """Tell whether the account's prices are those of this aim and about this mix."""
     if account.solved_for is None:
         return False
-    known_aim, known, known_book = account.solved_for
+    known_aim, known, known_classes = account.solved_for
     moved = sum(abs(shares.get(key, 0.0) - known.get(key, 0.0)) for key in {*shares, *known}) / 2
-    return known_aim == aim and known_book is book and moved < _SAME_MIX
+    return known_aim == aim and known_classes is classes and moved < _SAME_MIX
 
 
 def _in_program(key: ClassKey) -> tuple[str, float]:
@@ -231,7 +234,7 @@ class _Performance:
 def _scenes(account: _Account, snapshot: ClusterSnapshot) -> Scenes:
     """Return the account's sets, as they stand in the snapshot."""
     scenes = account.scenes
-    if scenes is None or not scenes.classes.are_of(snapshot):
+    if scenes is None or not scenes.classes.follow(snapshot):
         scenes = account.scenes = Scenes(Classes(CycleFacts(snapshot)))
         account.newcomers.clear()
         account.programs.clear()
@@ -263,7 +266,10 @@ def _program(
     known = account.programs.get(keys)
     if known is None:
         performance_of = _Performance(facts, *keys[0][1:3])
-        known = configuration_program(classes, performance_of, facts.settings.max_residents)
+        size = facts.settings.max_residents
+        while size > 2 and math.comb(len(keys) + size, size) > _MOST_SETS:
+            size -= 1
+        known = configuration_program(classes, performance_of, size)
         if len(account.programs) >= _MOST_PROGRAMS:
             account.programs.clear()
         account.programs[keys] = known

@@ -125,7 +125,7 @@ class FrontierPolicy:
     def _view_of(self, snapshot: ClusterSnapshot) -> View:
         """Return the snapshot as it is weighed; what stays the same is not weighed anew."""
         view = self._view
-        if view is None or not view.classes.are_of(snapshot):
+        if view is None or not view.classes.follow(snapshot):
             view = self._view = View(snapshot)
         view.follow(snapshot)
         return view

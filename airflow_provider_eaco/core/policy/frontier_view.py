@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import is_
 
 from airflow_provider_eaco.core.model.gpu import Node
-from airflow_provider_eaco.core.model.job import Job, JobKind
+from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.prices import EnergyPrices
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
@@ -15,9 +15,6 @@ from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
 from airflow_provider_eaco.core.policy.frontier_members import Member, Moment, class_of, newcomer
 from airflow_provider_eaco.core.policy.frontier_scene import Scenes
 from airflow_provider_eaco.core.policy.frontier_worth import Classes, Worth
-
-# Kinds with progress of their own are new all the time.
-_MOST_KINDS = 2000
 
 
 class View:
@@ -34,9 +31,10 @@ class View:
         self._models = Models()
         self._slack_s: float | None = None
         self._waiting: Sequence[Job] | None = None
+        self._now_s = snapshot.now_s
+        self._classed: dict[str, tuple[Job, int | None]] = {}
         self._number_of: dict[str, int] = {}
         self._count: Counter[int] = Counter()
-        self._numbers: dict[JobKind, int | None] = {}
 
     def follow(self, snapshot: ClusterSnapshot) -> None:
         """Be about this snapshot."""
@@ -47,11 +45,11 @@ class View:
                 self.scenes.forget_losses()
             self._prices, self._slack_s = prices, None
         if self._models.follow(snapshot.nodes):
-            self._numbers.clear()
+            self._classed.clear()
         placed = self.scenes.follow(snapshot)
         if placed:
             self._slack_s = None
-        if snapshot.waiting is not self._waiting:
+        if snapshot.waiting is not self._waiting or snapshot.now_s != self._now_s:
             self._line_up(snapshot)
         for job_id in placed:
             number = self._number_of.pop(job_id, None)
@@ -78,25 +76,27 @@ class View:
 
     def _line_up(self, snapshot: ClusterSnapshot) -> None:
         """Count who waits by class."""
-        self._waiting = snapshot.waiting
-        self._number_of = {}
+        self._waiting, self._now_s = snapshot.waiting, snapshot.now_s
         present = {member.job_id for scene in self.scenes.all for member in scene.members}
+        classed: dict[str, tuple[Job, int | None]] = {}
         for job in snapshot.waiting:
-            number = self._number(job)
-            if number is not None and job.job_id not in present:
-                self._number_of[job.job_id] = number
+            known = self._classed.get(job.job_id)
+            same = known is not None and known[0] is job
+            classed[job.job_id] = known if same and known else (job, self._number(job))
+        self._classed = classed
+        self._number_of = {
+            job_id: number
+            for job_id, (_, number) in classed.items()
+            if number is not None and job_id not in present
+        }
         self._count = Counter(self._number_of.values())
 
     def _number(self, job: Job) -> int | None:
-        kind = job.kind
-        if kind not in self._numbers:
-            model = self._models.first_of(job)
-            shares = model is not None and not is_exclusive(job, self.classes.facts.settings)
-            self._numbers[kind] = self.classes.number(class_of(job, model)) if shares and model else None
-            if len(self._numbers) > _MOST_KINDS:
-                self._numbers.clear()
-                return self._number(job)
-        return self._numbers[kind]
+        """Return the class of a job that may share."""
+        model = self._models.first_of(job)
+        if model is None or is_exclusive(job, self.classes.facts.settings):
+            return None
+        return self.classes.number(class_of(job, model))
 
 
 class Models:

@@ -15,7 +15,7 @@ from operator import itemgetter
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
-from airflow_provider_eaco.core.model.profile import family_set
+from airflow_provider_eaco.core.model.profile import FamilySet, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 
@@ -26,6 +26,10 @@ FORESIGHT_S = 2 * 3600.0
 COMPLETED = 0.35
 # Below this weight nothing that lies ahead changes a choice.
 _LEAST_WEIGHT = 1e-3
+# Beyond so many larger sets of a set only those with fewer newcomers are looked at.
+_MOST_GROWN = 1000
+# Means of the same measurements differ by so much.
+_ROUNDING = 1e-6
 
 # Classes of a set by number, ascending; with each what is left of the member, in seconds of exclusive work.
 Numbers = tuple[int, ...]
@@ -53,15 +57,24 @@ class Classes:
         self.keys: list[ClassKey] = []
         self._number: dict[ClassKey, int] = {}
         self._physics: dict[Numbers, Physics | None] = {}
+        self._predicted: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
         self._grown: dict[tuple[Numbers, Numbers], Sequence[Growth]] = {}
 
-    def are_of(self, snapshot: ClusterSnapshot) -> bool:
-        """Tell whether what is believed in general is the same in this snapshot."""
+    def follow(self, snapshot: ClusterSnapshot) -> bool:
+        """Be about this snapshot, unless other things are believed there; return whether they are the same.
+
+        Beliefs that have only gained evidence are the same.
+        """
         facts = self.facts
-        return (
-            facts.book is snapshot.profiles
-            and facts.settings == snapshot.pool.settings
-            and (facts.readings is snapshot.readings or facts.readings == snapshot.readings)
+        alike = facts.readings is snapshot.readings or facts.readings == snapshot.readings
+        if not alike or facts.settings != snapshot.pool.settings:
+            return False
+        if facts.book is snapshot.profiles:
+            return True
+        changed = facts.move_to(snapshot)
+        touched = [key for key in self._predicted if not changed.isdisjoint(key[0])]
+        return not facts.changed_alone and all(
+            _are_alike(self._predicted[key], facts.predict(*key)) for key in touched
         )
 
     def number(self, key: ClassKey) -> int:
@@ -88,7 +101,11 @@ class Classes:
     def _find_grown(self, numbers: Numbers, by: Numbers) -> Iterator[Growth]:
         scope = self.keys[numbers[0]][1:3]
         alike = [number for number in by if self.keys[number][1:3] == scope]
+        asked = 0
         for more in range(1, self.facts.settings.max_residents - len(numbers) + 1):
+            asked += math.comb(len(alike) + more - 1, more)
+            if more > 1 and asked > _MOST_GROWN:
+                return
             for added in combinations_with_replacement(alike, more):
                 grown = tuple(sorted((*numbers, *added)))
                 physics = self.physics(grown)
@@ -112,6 +129,7 @@ class Classes:
         keys = [self.keys[number] for number in numbers]
         families = family_set(tuple(key.family for key in keys))
         seen = self.facts.predict(families, keys[0].gpu_model, keys[0].gpus)
+        self._predicted[families, keys[0].gpu_model, keys[0].gpus] = seen
         if seen is None or seen.power_w is None:
             return None
         slowdowns = tuple(seen.slowdowns[key.family] for key in keys)
@@ -215,6 +233,19 @@ class Worth:
             lower = [pair for pair in larger if pair[0] < own_w]
             known = self._better[numbers] = sorted(lower, key=itemgetter(0))
         return known
+
+
+def _are_alike(before: SetPrediction | None, now: SetPrediction | None) -> bool:
+    """Tell whether two predictions differ by no more than the rounding of the same evidence."""
+    if before is None or now is None or before.power_w is None or now.power_w is None:
+        return before == now
+    slow, slow_now = before.slowdowns, now.slowdowns
+    return (
+        math.isclose(before.power_w, now.power_w, rel_tol=_ROUNDING)
+        and all(math.isclose(slow[name], slow_now[name], rel_tol=_ROUNDING) for name in slow)
+        and before.utilisation_pct == now.utilisation_pct
+        and (before.measured, before.undone) == (now.measured, now.undone)
+    )
 
 
 def _after(left: Sequence[Rest], slowdowns: Sequence[float], step_s: float) -> list[Rest]:

@@ -116,3 +116,25 @@ def test_prices_of_a_solver_that_is_not_there_are_an_error_that_names_the_settin
     with pytest.raises(InvalidSettingError, match=r"prices.*greedy"):
         EnergyPricing(None).of(pool(LP, "J1"))
     assert EnergyPricing(None).of(pool(GREEDY, "J1", "J4")).classes
+
+
+def test_a_second_longer_has_to_save_as_much_as_a_job_draws_alone() -> None:
+    """Also under a mean that nothing reaches no set is worth its time that saves next to nothing."""
+    loose = replace(LP, mean_stretch=2.0)
+    priced = EnergyPricing(HighsEnergySolver()).of(pool(loose, "J1", "J2", "J3", "J4"))
+    alone_w = [predict((name,), "V100", 8, built_in_book(), 0.0) for name in ("J1", "J4")]
+    draws_w = [seen.power_w for seen in alone_w if seen is not None and seen.power_w is not None]
+    assert draws_w[0] < priced.stretch_w < draws_w[1]
+
+
+def test_a_pool_that_has_spent_too_much_has_prices_also_while_nobody_runs() -> None:
+    """What is owed is owed by those who come: the next one is priced at the least stretch."""
+    pricing = EnergyPricing(HighsEnergySolver())
+    slow = make_progress(39, 40, unit_s=2 * 1404.0)
+    node = hold_gpus(make_node("node"), make_resident(make_job("late", "J1", progress=slow)))
+    pricing.of(make_snapshot(node, settings=LP))
+    new = make_job("new", "J4", progress=make_progress(0, 40))
+    later_s = NOW_S + 2 * SOLVE_EVERY_S
+    priced = pricing.of(make_snapshot(make_node("node"), waiting=[new], settings=LP, now_s=later_s))
+    assert priced.ended_run_s > 1.5 * priced.ended_work_s
+    assert priced.classes
