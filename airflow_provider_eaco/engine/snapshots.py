@@ -225,7 +225,9 @@ def _sets(held: Mapping[tuple[str, ...], _Holding]) -> tuple[GpuSet, ...]:
 
 
 def _same_if_equal(before: GpuSet | None, built: GpuSet) -> GpuSet:
-    return before if before is not None and before == built else built
+    if built is before or before is None:
+        return built
+    return before if before == built else built
 
 
 def _free(node: Node, held: Iterable[tuple[str, ...]]) -> tuple[Gpu, ...]:

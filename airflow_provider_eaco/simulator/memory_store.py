@@ -90,9 +90,11 @@ class MemoryLedger:
                 token = self._token_of.get(job_id)
                 if token is not None and token not in tokens:
                     place = self._leases[token].placement
-                    tokens.update(dict.fromkeys(self._sets[place]))
-                    if place.node in self._nodes:
-                        nodes[place.node] = self._nodes[place.node]
+                    for each in self._sets[place]:
+                        tokens[each] = None
+                    node = self._nodes.get(place.node)
+                    if node is not None:
+                        nodes[place.node] = node
             leases = tuple([self._leases[token] for token in tokens])
             jobs = tuple([self._jobs[lease.job_id] for lease in leases])
             return LedgerView(self._clock.now_s(), tuple(nodes.values()), jobs, leases)

@@ -89,7 +89,7 @@ class Cluster:
                 if not (known.sets or read_anew):
                     continue
                 kept = _NO_SETS if read_anew else _without(known.sets, changed, self.facts.changed_alone)
-                if read_anew or len(kept) < len(known.sets):
+                if read_anew or kept is not known.sets:
                     self._exchange(name, known, self._arrange(known.state, known, kept))
         # Beyond this it is less work to look at everything than to catch up.
         self.changes.keep(4 * len(self._known) + _KEPT_AT_LEAST)
@@ -222,10 +222,11 @@ def _without(
     sets: Mapping[SetOrder, HeldSet], changed: frozenset[str], changed_alone: frozenset[str]
 ) -> Mapping[SetOrder, HeldSet]:
     """Return the sets that are as before; of a job alone only what its family does alone matters."""
-    return {
-        order: held
-        for order, held in sets.items()
+    kept = [
+        held
+        for held in sets.values()
         if (changed if len(held.facts.kind.families) > 1 else changed_alone).isdisjoint(
             held.facts.kind.families
         )
-    }
+    ]
+    return sets if len(kept) == len(sets) else {held.order: held for held in kept}
