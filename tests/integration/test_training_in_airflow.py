@@ -63,8 +63,21 @@ with DAG("life", schedule=None, default_args={"retries": 1, "retry_delay": timed
 
         train(4, fail_once)
 
+    @task.eaco
+    def runs_out():
+        os.environ["EACO_LEASE_TOKEN"] = "9"
+
+        def run_out_beside_another(epoch, try_number, store):
+            store.set("eaco/energy", {"token": 9, "record": {"energy_j": 50.0, "method": "counter"}})
+            if epoch == 1 and store.get("eaco/instruction") is None:
+                store.set("eaco/instruction", {"v": 1, "token": 9, "set_version": 1, "residents": 2})
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+        train(3, run_out_beside_another)
+
     yields()
     fails_once()
+    runs_out()
 """
 RUN = """
 import json
@@ -89,6 +102,8 @@ with create_session() as session:
     _run_task(ti=ti, task=dag.task_dict["fails_once"])
     rows = session.execute(text("select task_id, value from task_state_store where key = 'eaco/progress'"))
     print("FOUND", json.dumps({task_id: json.loads(value) for task_id, value in rows}))
+    pushed = session.execute(text("select task_id, value from xcom where key = 'eaco_energy'"))
+    print("FOUND", json.dumps({task_id: value for task_id, value in pushed}))
 """
 
 
@@ -117,9 +132,9 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         )
         assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.removeprefix("FOUND ") for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    state, progress = map(json.loads, lines)
+    state, progress, energy = map(json.loads, lines)
     trace = [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
-    return {**state, "progress": progress, "trace": trace}
+    return {**state, "progress": progress, "energy": energy, "trace": trace}
 
 
 def seen(life: dict[str, Any], task: str) -> list[dict[str, Any]]:
@@ -149,3 +164,22 @@ def test_a_retry_resumes_and_a_clear_starts_from_nothing(life: dict[str, Any]) -
         {"try_number": 3, "end": 4},
     ]
     assert life["progress"]["fails_once"]["try_number"] == 3
+
+
+@pytest.mark.timeout(320)
+def test_c38_a_training_out_of_memory_comes_back_with_its_retries_untouched(life: dict[str, Any]) -> None:
+    """It leaves by reschedule, goes on from its checkpoint with the same try number, and says why it left."""
+    assert seen(life, "runs_out") == [
+        {"try_number": 1, "start": 0, "checkpoint": None},
+        {"try_number": 1, "start": 1, "checkpoint": "/ckpt/runs_out/1"},
+        {"try_number": 1, "end": 3},
+    ]
+    assert life["progress"]["runs_out"]["out_of_memory"] == 1
+
+
+@pytest.mark.timeout(320)
+def test_the_end_of_a_training_leaves_its_energy_in_xcom(life: dict[str, Any]) -> None:
+    """Where the executor has told it; the others push nothing."""
+    assert life["energy"].keys() == {"runs_out"}
+    pushed = json.loads(life["energy"]["runs_out"])
+    assert pushed == {"energy_j": 50.0, "method": "counter", "final": False}
