@@ -74,11 +74,25 @@ def _judges(rules: Sequence[Rule], line: Line) -> list[Judge]:
 
 
 def _judged(judges: Sequence[Judge], job: Job, decision: AdmissionDecision, line: Line) -> AdmissionDecision:
-    """Return the admission, or the hold of the first judge that lets the job not start."""
+    """Return the admission, or the hold of the first judge that lets the job not start.
+
+    Who may not have GPUs of its own is asked about once more for a set to join, which takes less.
+    """
+    judged = _by_all(judges, job, decision, line)
+    if judged.verdict is not Verdict.ADMIT and not decision.co_residents:
+        joined = line.ask_to_join(job)
+        if joined.verdict is Verdict.ADMIT:
+            again = _by_all(judges, job, joined, line)
+            judged = again if again.verdict is Verdict.ADMIT else judged
+    if judged.verdict is not Verdict.ADMIT:
+        line.remember(job, judged)
+    return judged
+
+
+def _by_all(judges: Sequence[Judge], job: Job, decision: AdmissionDecision, line: Line) -> AdmissionDecision:
     for judge in judges:
         decision = judge.judged(job, decision, line.snapshot)
         if decision.verdict is not Verdict.ADMIT:
-            line.remember(job, decision)
             break
     return decision
 

@@ -9,7 +9,6 @@ from airflow_provider_eaco.core.policy.alternatives import Explainer
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy
 from airflow_provider_eaco.core.ports import Explain
 
-
 # Of a plan with more news the first so many decisions are explained: a heartbeat stays short.
 MOST_EXPLAINED = 200
 

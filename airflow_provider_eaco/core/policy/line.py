@@ -89,6 +89,12 @@ class Line:
                 self._answers[key] = answer
         return answer
 
+    def ask_to_join(self, job: Job) -> AdmissionDecision:
+        """Return the policy's answer if no free GPUs were to be had."""
+        barred = self._promises.barred_for(job) if self._demand or self._promised else _NOBODY
+        kept = dict.fromkeys(self.snapshot.nodes, job.request.gpus)
+        return self._policy.decide(job, replace(self.snapshot, barred=barred, kept_nodes=kept))
+
     def remember(self, job: Job, decision: AdmissionDecision) -> None:
         """Let a rule's hold of an admission stand for the rest of its kind."""
         barred = self._promises.barred_for(job) if self._demand or self._promised else _NOBODY

@@ -96,11 +96,11 @@ class _BudgetJudge(Judge):
     ) -> None:
         self._pool = pool
         self._budget = budget
-        self._keeps = keeping is not Keeping.NOTHING
+        self._keeps = keeping is not Keeping.NOTHING and budget.action is BudgetAction.HOLD
         self._spent = spent
         self._draw = PoolDraw(CycleFacts(snapshot), snapshot.pool.asleep_w)
-        # An earlier job waits for watts that later ones must not take.
-        self._is_kept = False
+        # The job that waits for watts which later ones must not take.
+        self._kept_for: str | None = None
 
     def judged(self, job: Job, decision: AdmissionDecision, snapshot: ClusterSnapshot) -> AdmissionDecision:
         found = [each for each in (self._spent, self._over_power(job, decision, snapshot)) if each]
@@ -127,12 +127,15 @@ class _BudgetJudge(Judge):
         drawn = f"it draws {_kw(present.power_w)} of {_kw(limit_w)}{by}{_without(present)}"
         if after.power_w > limit_w:
             if self._can_ever(job, decision, snapshot, limit_w):
-                self._is_kept = self._keeps and self._budget.action is BudgetAction.HOLD
+                if self._keeps and self._kept_for is None:
+                    self._kept_for = job.job_id
                 return _finding(self._pool, f"{drawn}, and the task would add {_kw(added_w)}", numbers)
             return _finding(
                 self._pool, f"{_kw(limit_w)} are too little for the task even with nobody else", numbers
             )
-        if self._is_kept and added_w > 0:
+        if self._kept_for == job.job_id:
+            self._kept_for = None
+        if self._kept_for is not None and added_w > 0:
             return _finding(self._pool, f"{drawn}, and an earlier task waits for what is left", numbers)
         return None
 

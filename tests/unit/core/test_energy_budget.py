@@ -13,7 +13,7 @@ from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState
 from airflow_provider_eaco.core.model.placement import Placement
-from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.pool import PoolSettings, Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
 from airflow_provider_eaco.core.policy.agenda import Keeping
 from airflow_provider_eaco.core.policy.facts import CycleFacts
@@ -107,6 +107,19 @@ def test_who_joins_a_set_adds_what_the_set_then_draws_more() -> None:
     tight = pool(watts(1389.0 + IDLE_W), policy="eaco")
     plan = run_checked(make_snapshot(held, make_node("node-1"), waiting=[job], settings=tight))
     assert codes_of(plan, "b") == ["over_energy_budget"]
+
+
+def test_who_may_not_have_gpus_of_its_own_is_asked_about_once_more_for_a_set() -> None:
+    """A spreading pool takes free GPUs first; where they are too much, a set that takes less."""
+    held = hold_gpus(make_node("node-0"), make_resident(make_job("r", "J3")))
+    job = make_job("b", "J1")
+    for limit_w, beside in ((1330.0 + 712.0, ()), (1390.0 + IDLE_W, ("r",))):
+        settings = pool(watts(limit_w), policy="eaco", spreading=Spreading.SPREAD)
+        plan = run_checked(make_snapshot(held, make_node("node-1"), waiting=[job], settings=settings))
+        assert launched(plan)["b"].co_residents == beside
+    settings = pool(watts(1389.0 + IDLE_W), policy="eaco", spreading=Spreading.SPREAD)
+    plan = run_checked(make_snapshot(held, make_node("node-1"), waiting=[job], settings=settings))
+    assert "would add 0.3 kW" in texts_of(plan, "b")
 
 
 def test_a_set_counts_with_the_most_that_any_part_of_it_draws() -> None:
