@@ -14,11 +14,12 @@ from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.provider.api.access import CanSee, User, may_steer
 from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
+from airflow_provider_eaco.provider.api.pace import Pace, pace_of
+from airflow_provider_eaco.provider.api.stored import the_store
 from airflow_provider_eaco.provider.api.versions import answer_if_changed
 from airflow_provider_eaco.provider.cli.facts import Facts, read_facts
 from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows, summary
 from airflow_provider_eaco.provider.cli.rows import node_state, power_w
-from airflow_provider_eaco.provider.energy_record import stretch_of
 
 router = APIRouter(tags=["cluster"], dependencies=[CanSee])
 
@@ -96,6 +97,8 @@ def overview_of(facts: Facts, user: User) -> Overview:
     records = {record.job.job_id: record for record in view.jobs}
     held = [(lease, records.get(lease.job_id)) for lease in view.leases]
     names = JobNames(user, [record for _, record in held if record is not None])
+    model_of = {gpu.uuid: gpu.model for node in view.nodes for gpu in node.gpus}
+    book = the_store().profiles.book()
     on_gpu: dict[str, list[str]] = defaultdict(list)
     for lease in view.leases:
         for uuid in lease.placement.gpu_uuids:
@@ -106,7 +109,9 @@ def overview_of(facts: Facts, user: User) -> Overview:
             _node(node, facts.readings, on_gpu) for node in sorted(view.nodes, key=lambda node: node.name)
         ],
         residents={
-            lease.job_id: _resident(lease, record, names) for lease, record in held if record is not None
+            lease.job_id: _resident(lease, record, names, pace_of(record, lease.placement, model_of, book))
+            for lease, record in held
+            if record is not None
         },
     )
 
@@ -152,7 +157,7 @@ def _gpu(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str]) -> GpuS
     )
 
 
-def _resident(lease: Lease, record: JobRecord, names: JobNames) -> Resident:
+def _resident(lease: Lease, record: JobRecord, names: JobNames, pace: Pace) -> Resident:
     progress = record.job.progress
     return Resident(
         **names.name(record).model_dump(),
@@ -160,13 +165,6 @@ def _resident(lease: Lease, record: JobRecord, names: JobNames) -> Resident:
         granted_s=lease.granted_s,
         units_done=progress.units_done,
         units_total=progress.units_total,
-        slowdown=slowdown_of(record),
-        stretch=stretch_of(progress),
+        slowdown=pace.slowdown,
+        stretch=pace.stretch,
     )
-
-
-def slowdown_of(record: JobRecord) -> float | None:
-    """Return unit time under the present set / alone, ``None`` where one of them was not seen."""
-    alone_s = record.job.progress.solo_unit_s
-    shared_s = None if record.observation is None else record.observation.unit_s
-    return shared_s / alone_s if shared_s and alone_s else None

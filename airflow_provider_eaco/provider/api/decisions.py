@@ -14,8 +14,8 @@ from airflow_provider_eaco.provider.api.access import CanSee, User, reads_every_
 from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
 from airflow_provider_eaco.provider.api.paging import Limit, Offset, Page
 from airflow_provider_eaco.provider.api.reasons import ReasonShown, shown_reasons
+from airflow_provider_eaco.provider.api.stored import the_store
 from airflow_provider_eaco.provider.explain import ShownReason
-from airflow_provider_eaco.provider.wiring import open_store
 
 if TYPE_CHECKING:
     from airflow_provider_eaco.store.decisions import StoredDecision
@@ -62,7 +62,7 @@ def decisions(
     offset: Offset = 0,
 ) -> Page[DecisionShown]:
     """Return decisions, the newest first."""
-    found = open_store().past.decisions(pool, limit, offset)
+    found = the_store().past.decisions(pool, limit, offset)
     names = JobNames(user, found.records.values())
     hides_kinds = not reads_every_dag(user)
     return Page[DecisionShown](

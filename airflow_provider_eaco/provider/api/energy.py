@@ -20,7 +20,7 @@ from airflow_provider_eaco.provider.api.energy_sums import (
     sums,
 )
 from airflow_provider_eaco.provider.api.jobs_shown import HIDDEN, JobNames
-from airflow_provider_eaco.provider.wiring import open_store
+from airflow_provider_eaco.provider.api.stored import the_store
 
 router = APIRouter(tags=["energy"], dependencies=[CanSee])
 
@@ -46,7 +46,7 @@ def energy(
     days: Annotated[float, Query(gt=0, le=MAX_DAYS, description="how far it goes back from now")] = 1.0,
 ) -> EnergyShown:
     """Return what was used by team, DAG, task and pool, the largest first, at most 200 of each."""
-    store = open_store()
+    store = the_store()
     from_s = store.clock.now_s() - days * 86400
     found = store.past.energy_since(from_s)
     jobs = {job_id: JobUse(record) for job_id, record in found.records.items()}

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from airflow_provider_eaco.provider.api.access import CanSee, CanSteer, User
 from airflow_provider_eaco.provider.api.audit_log import note_change
-from airflow_provider_eaco.provider.wiring import open_store
+from airflow_provider_eaco.provider.api.stored import the_store
 
 router = APIRouter(tags=["nodes"], dependencies=[CanSee, CanSteer])
 
@@ -36,7 +36,7 @@ def undrain(user: User, node: NodeName) -> Drained:
 
 
 def _set_draining(user: User, node: str, *, draining: bool) -> Drained:
-    ledger = open_store().ledger
+    ledger = the_store().ledger
     if node not in {known.name for known in ledger.view().nodes}:
         raise HTTPException(404, f"no node is named {node!r}")
     note_change(user, "eaco user drain" if draining else "eaco user undrain", node)

@@ -15,7 +15,8 @@ from airflow_provider_eaco.provider.api.access import CanSee, CanSteer, User, re
 from airflow_provider_eaco.provider.api.audit_log import note_change
 from airflow_provider_eaco.provider.api.jobs_shown import HIDDEN
 from airflow_provider_eaco.provider.api.paging import Limit, Offset, Page
-from airflow_provider_eaco.provider.wiring import Store, open_store
+from airflow_provider_eaco.provider.api.stored import the_store
+from airflow_provider_eaco.provider.wiring import Store
 
 router = APIRouter(tags=["profiles"], dependencies=[CanSee])
 
@@ -74,7 +75,7 @@ def profiles(
     offset: Offset = 0,
 ) -> Page[ProfileShown]:
     """Return profiles: of one family first, then of sets. Names are for those who may read every DAG."""
-    store = open_store()
+    store = the_store()
     hidden = not reads_every_dag(user)
     found = profiles_in_order(store.profiles.book())
     if family is not None and not hidden:
@@ -99,7 +100,7 @@ def export(
     """Return all profiles as the file that ``airflow eaco profiles export`` writes."""
     if not reads_every_dag(user):
         raise HTTPException(403, "an export names every family; it needs to read every DAG")
-    text = write_profiles(open_store().profiles.book(), file_format)
+    text = write_profiles(the_store().profiles.book(), file_format)
     name = f'attachment; filename="profiles.{file_format}"'
     return Response(text, media_type=MEDIA_TYPES[file_format], headers={"Content-Disposition": name})
 
@@ -107,7 +108,7 @@ def export(
 @router.post("/profiles/import", response_model=Imported, dependencies=[CanSteer])
 def import_file(user: User, body: ProfileFile) -> Imported:
     """Store a file's profiles, all or none, in place of those of the same keys. Needs to change pools."""
-    store = open_store()
+    store = the_store()
     found = read_profiles(body.text, body.format, "the file", store.clock.now_s())
     note_change(user, "eaco user import profiles", f"{len(found)} profiles")
     store.profiles.save_all(found)
@@ -117,7 +118,7 @@ def import_file(user: User, body: ProfileFile) -> Imported:
 @router.put("/profiles/{profile_id}/stale", response_model=ProfileShown, dependencies=[CanSteer])
 def set_stale(user: User, profile_id: ProfileId, body: Staleness) -> ProfileShown:
     """Mark a profile stale, or end that. Needs to change pools."""
-    store = open_store()
+    store = the_store()
     found = _profile(store, profile_id)
     note_change(user, "eaco user profile stale" if body.stale else "eaco user profile fresh", _name(found))
     changed = replace(found, stale=body.stale)
@@ -128,7 +129,7 @@ def set_stale(user: User, profile_id: ProfileId, body: Staleness) -> ProfileShow
 @router.delete("/profiles/{profile_id}", status_code=204, dependencies=[CanSteer])
 def forget(user: User, profile_id: ProfileId) -> None:
     """Forget what was learnt or imported for a key; a built-in profile shows again. Needs to change pools."""
-    store = open_store()
+    store = the_store()
     found = _profile(store, profile_id)
     note_change(user, "eaco user profile forget", _name(found))
     store.profiles.delete(found.key)

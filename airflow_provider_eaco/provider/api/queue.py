@@ -15,12 +15,12 @@ from airflow_provider_eaco.provider.api.errors import CONFLICT
 from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
 from airflow_provider_eaco.provider.api.paging import Limit, Offset, Page
 from airflow_provider_eaco.provider.api.reasons import ReasonShown, shown_reasons
+from airflow_provider_eaco.provider.api.stored import the_store
 from airflow_provider_eaco.provider.api.versions import answer_if_changed
 from airflow_provider_eaco.provider.cli.airflow_facts import runs_of
 from airflow_provider_eaco.provider.cli.facts import explain_waiting, read_facts
 from airflow_provider_eaco.provider.cli.rows import shown_request
 from airflow_provider_eaco.provider.explain import Explanation
-from airflow_provider_eaco.provider.wiring import open_store
 
 router = APIRouter(tags=["queue"], dependencies=[CanSee])
 
@@ -106,7 +106,7 @@ def release(user: User, job_id: JobId) -> Held:
 
 
 def _set_hold(user: User, job_id: str, *, on_hold: bool) -> Held:
-    store = open_store()
+    store = the_store()
     record = store.reads.job(job_id)
     names = JobNames(user, [] if record is None else [record])
     if record is None or names.is_hidden(record):

@@ -9,17 +9,17 @@ from pydantic import BaseModel, Field
 
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.provider.api.access import CanSee, CanSeeTasks, User
-from airflow_provider_eaco.provider.api.cluster import slowdown_of
 from airflow_provider_eaco.provider.api.decisions import DecisionShown, shown_decision
 from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
+from airflow_provider_eaco.provider.api.pace import pace_of
 from airflow_provider_eaco.provider.api.paging import Page
 from airflow_provider_eaco.provider.api.reasons import ReasonShown, shown_reasons
+from airflow_provider_eaco.provider.api.stored import the_store
 from airflow_provider_eaco.provider.cli.airflow_facts import job_ids_of_run
 from airflow_provider_eaco.provider.cli.facts import explain_story
 from airflow_provider_eaco.provider.cli.rows import shown_request
-from airflow_provider_eaco.provider.energy_record import stretch_of
 from airflow_provider_eaco.provider.explain import Explanation
-from airflow_provider_eaco.provider.wiring import Store, open_store
+from airflow_provider_eaco.provider.wiring import Store
 
 if TYPE_CHECKING:
     from airflow_provider_eaco.store.past import EnergyRow, LeaseSpan
@@ -41,6 +41,19 @@ class Stay(BaseModel):
     beside: list[JobName]
     energy_j: float | None
     mean_w: float | None
+
+
+class EnergyRecordShown(BaseModel):
+    """The energy record of the job as it is stored now; ``null`` is unknown, a lower bound if ``partial``."""
+
+    energy_j: float | None
+    partial: bool
+    seconds: float = Field(description="seconds of its GPUs that were looked at, in device time")
+    mean_w: float | None
+    peak_w: float | None
+    method: str = Field(description="counter, estimated, simulated or unknown")
+    split_by: list[str] = Field(description="by what shared energy was split")
+    co2e_g: float | None = Field(default=None, description="where the site has a factor")
 
 
 class HappenedShown(BaseModel):
@@ -74,6 +87,7 @@ class Story(JobName):
     stretch: float | None = Field(description="run time / exclusive run time so far")
     max_stretch: float | None
     energy: str = Field(description="how much, and how it was found")
+    energy_record: EnergyRecordShown | None
     stays: list[Stay]
     events: list[HappenedShown]
     decisions: list[DecisionShown]
@@ -82,7 +96,7 @@ class Story(JobName):
 @router.get("/jobs/{job_id}", response_model=Story, dependencies=[CanSee])
 def job(user: User, job_id: Annotated[str, Path(min_length=1, max_length=250)]) -> Story:
     """Return all that is known of one job."""
-    store = open_store()
+    store = the_store()
     found = store.reads.story(job_id)
     if found is None or JobNames(user, [found.record]).is_hidden(found.record):
         raise HTTPException(404, "no such job is stored")
@@ -101,7 +115,7 @@ def task_jobs(
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Page[Story]:
     """Return the jobs of a DAG run or of one of its tasks, the last queued first."""
-    store = open_store()
+    store = the_store()
     records = store.past.records(job_ids_of_run(dag_id, run_id, task_id, map_index))
     ordered = sorted(records.values(), key=lambda record: (-record.job.queued_s, record.job.job_id))
     stories = [store.reads.story(record.job.job_id) for record in ordered[offset : offset + limit]]
@@ -123,13 +137,21 @@ def _story(store: Store, found: JobStory, user: User) -> Story:
     names = JobNames(user, [record, *others.values()])
     told = explain_story(found, now_s)
     rows = store.past.energy_of_job(record.job.job_id)
-    index_of = {gpu.uuid: gpu.index for node in store.ledger.view().nodes for gpu in node.gpus}
+    gpus = {gpu.uuid: gpu for node in store.ledger.view().nodes for gpu in node.gpus}
+    index_of = {uuid: gpu.index for uuid, gpu in gpus.items()}
+    model_of = {uuid: gpu.model for uuid, gpu in gpus.items()}
+    pace = pace_of(record, spans[-1].placement if spans else None, model_of, store.profiles.book())
     return Story(
         **names.name(record).model_dump(),
         **_standing(told),
         **_run(record),
+        slowdown=pace.slowdown,
+        stretch=pace.stretch,
         now_s=now_s,
         energy=told.energy,
+        energy_record=None
+        if told.energy_record is None
+        else EnergyRecordShown.model_validate(dict(told.energy_record)),
         stays=[
             _stay(
                 span, [others[each] for each in beside[span.token] if each in others], names, rows, index_of
@@ -169,8 +191,6 @@ def _run(record: JobRecord) -> dict[str, Any]:
         "ended_s": record.ended_s,
         "units_done": progress.units_done,
         "units_total": progress.units_total,
-        "slowdown": slowdown_of(record),
-        "stretch": stretch_of(progress),
         "max_stretch": job.request.max_stretch,
     }
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 
 from airflow_provider_eaco.provider.api.access import CanSee, User
 from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
+from airflow_provider_eaco.provider.api.stored import the_store
 from airflow_provider_eaco.provider.api.trials import Trial, trials_of
 from airflow_provider_eaco.provider.cli.facts import read_facts
 from airflow_provider_eaco.provider.cli.rows import node_state
-from airflow_provider_eaco.provider.wiring import open_store
 
 if TYPE_CHECKING:
     from airflow_provider_eaco.store.past import LeasesOverTime
@@ -66,7 +66,7 @@ def timeline(
     """Return who held which GPUs in the last hours."""
     facts = read_facts()
     from_s, until_s = facts.view.now_s - hours * 3600, facts.view.now_s
-    found = open_store().past.leases_between(from_s, until_s + 1, MAX_SPANS)
+    found = the_store().past.leases_between(from_s, until_s + 1, MAX_SPANS)
     names = JobNames(user, found.records.values())
     return Timeline(
         now_s=facts.view.now_s,

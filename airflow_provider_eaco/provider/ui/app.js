@@ -26,10 +26,18 @@ let notice = null;
 let timer = null;
 let ticks = 0;
 let shownFor = 0;
+let frame = null;
 
 const viewOfHash = () => (ofTask ? story : VIEWS[location.hash.slice(1)] || cluster);
 
+/** Draw before the next frame: many small changes, such as a moving pointer, are one drawing. */
 function redraw() {
+  frame ??= requestAnimationFrame(draw);
+}
+
+function draw() {
+  if (frame !== null) cancelAnimationFrame(frame);
+  frame = null;
   patch(main, ofTask ? null : header(), problem ? trouble() : null, h("main", { id: "view", tabindex: "-1", "aria-busy": data === null ? "true" : null }, body()), h("div", { class: "notice", role: "status", "aria-live": "polite" }, notice ? h("p", { class: notice.bad ? "bad" : "" }, notice.text) : null));
 }
 
@@ -89,7 +97,7 @@ async function load() {
     problem = error;
   }
   ticks += 1;
-  redraw();
+  draw();
 }
 
 /** Ask at once, and from then on in the usual rhythm. */
@@ -114,7 +122,7 @@ async function act(action, done) {
     notice = { text: error.message, bad: true };
   }
   ticks = 1;
-  redraw();
+  draw();
   await refresh();
 }
 
@@ -125,7 +133,7 @@ async function show() {
   notice = null;
   ticks = 1;
   document.title = ofTask ? "GPUs" : `GPUs: ${view.title}`;
-  redraw();
+  draw();
   if (!ofTask && !view.carriesSummary && page.summary === null) page.summary = await get("summary").catch(() => null);
   await refresh();
 }

@@ -1,7 +1,10 @@
 // A description of elements, and a patch that changes only what differs: nothing flickers, focus and
 // scrolling stay. Text becomes text nodes and never markup, so no name can do harm.
 
-/** Describe an element. Properties: `class`, `key`, `on` (events), `style` (custom properties), attributes. */
+/**
+ * Describe an element. Properties: `class`, `key`, `on` (events), `style` (custom properties), attributes, and
+ * `initially`: attributes that are the user's to change once the element is there.
+ */
 export function h(tag, properties, ...children) {
   return { tag, properties: properties || {}, children: children.flat(Infinity).filter(isShown) };
 }
@@ -44,6 +47,7 @@ function create(parent, child) {
   const inSvg = child.tag === "svg" || (parent.namespaceURI === SVG && parent.localName !== "foreignObject");
   const node = inSvg ? document.createElementNS(SVG, child.tag) : document.createElement(child.tag);
   if (child.properties.key !== undefined) node.key = child.properties.key;
+  for (const [name, value] of Object.entries(child.properties.initially || {})) node.setAttribute(name, value);
   return node;
 }
 
@@ -53,7 +57,7 @@ function update(node, child) {
     if (node.data !== text) node.data = text;
     return;
   }
-  const { key, on = {}, style = {}, value, ...attributes } = child.properties;
+  const { key, initially, on = {}, style = {}, value, ...attributes } = child.properties;
   setAttributes(node, attributes);
   setStyle(node, style);
   listen(node, on);

@@ -298,6 +298,12 @@ def test_a_task_has_a_tab(
         expect(story.get_by_text("of 100000")).to_be_visible()
         assert serious(page, axe) == []
         page.screenshot(path=SCREENSHOTS / f"task-{theme}.png", full_page=True)
+        happened = story.locator("details", has_text="What happened")
+        expect(happened).to_have_attribute("open", "")
+        happened.locator("summary").click()
+        with page.expect_response("**/task-jobs?*"):
+            pass
+        expect(happened).not_to_have_attribute("open", "")
     page, watch = open_page(f"/eaco/run?dag_id=confirmed&run_id={run.run_id}", theme=theme)
     with no_problems(watch):
         expect(shown(page).get_by_role("article")).to_have_count(2)

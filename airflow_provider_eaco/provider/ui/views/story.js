@@ -56,7 +56,7 @@ function story(job, open, page) {
     job.stays.length ? [h("h3", null, "Placement"), h("ul", { class: "stays" }, job.stays.map((stay) => placement(stay, job)))] : null,
     h(
       "details",
-      { ...(open ? { open: true } : {}) },
+      open ? { initially: { open: "" } } : null,
       h("summary", null, "What happened"),
       h("ol", { class: "events" }, job.events.map((event, index) => h("li", { key: `${event.at_s}-${index}` }, h("time", { class: "fine" }, instant(event.at_s)), badge(event.event), " ", event.text))),
     ),
@@ -87,8 +87,21 @@ function facts(job) {
     fact("Slowdown now", factor(job.slowdown), "unit time here / alone"),
     fact("Stretch", job.stretch === null ? "unknown" : number(job.stretch, 3), job.max_stretch === null ? "no limit" : `limit ${job.max_stretch}`),
     fact("Waited", duration(job.waited_s), `queued ${instant(job.queued_s)}`),
-    h("div", { class: "fact whole" }, h("dt", null, "Energy"), h("dd", null, job.energy)),
+    used(job.energy_record),
+    drawn(job.energy_record),
   );
+}
+
+function used(record) {
+  if (record === null) return fact("Energy", "unknown", "nothing is recorded");
+  const carbon = record.co2e_g === null ? "" : `, ${number(record.co2e_g, 1, "g")} CO2e`;
+  const split = record.split_by.length ? `, split by ${record.split_by.join(", ")}` : "";
+  return fact("Energy", energy(record.energy_j, record.partial), `${record.method}${split}${carbon}`);
+}
+
+function drawn(record) {
+  const peak = record === null ? null : record.peak_w;
+  return fact("Power", watts(record === null ? null : record.mean_w), `on average; ${watts(peak)} at most`);
 }
 
 function placement(stay, job) {
