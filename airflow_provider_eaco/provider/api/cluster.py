@@ -66,7 +66,6 @@ class SummaryShown(BaseModel):
 
     now_s: float = Field(description="the store's clock, seconds since the Unix epoch")
     may_steer: bool = Field(description="whether you may drain nodes and correct profiles")
-    planner_expires_s: float | None = Field(description="in the past: nobody plans now")
     summary: dict[str, str]
     pools: list[dict[str, str]]
     airflow_pools: list[dict[str, str]]
@@ -121,7 +120,6 @@ def _summary(facts: Facts, user: User) -> SummaryShown:
     return SummaryShown(
         now_s=view.now_s,
         may_steer=may_steer(user),
-        planner_expires_s=facts.planner_expires_s,
         summary=asdict(summary(view, facts.readings, facts.energy_j)),
         pools=[asdict(row) for row in pool_rows(view, facts.states)],
         airflow_pools=[asdict(row) for row in airflow_pool_rows(view, facts.states)],

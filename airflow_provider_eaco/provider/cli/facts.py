@@ -34,7 +34,6 @@ class Facts:
     readings: Mapping[str, GpuReading]
     energy_j: float | None
     energy_of: Mapping[str, JobEnergy]
-    planner_expires_s: float | None = None
 
 
 def read_facts() -> Facts:
@@ -52,7 +51,6 @@ def read_facts() -> Facts:
         readings=overview.readings,
         energy_j=overview.energy_j,
         energy_of=overview.energy_of,
-        planner_expires_s=None if overview.planner is None else overview.planner.expires_s,
     )
 
 
