@@ -216,25 +216,7 @@ def _taken(
     # A lease starts without an observation, and a process reports only its own units: all of its first report
     # are new, also those that repeat what was lost between the last checkpoint and the end of an earlier one.
     new = [unit for unit in report.recent if seen is None or unit.index >= stored.units_done]
-    version = lease.set_version
-    if seen is None or seen.set_version != version:
-        seen = Observation(version)
-    ended = [unit for unit in new if unit.version_at_end == version]
-    under = [unit for unit in ended if unit.version_at_begin == version]
-    unlimited = [unit for unit in under if not unit.limited]
-    limited = len(unlimited) < len(under)
-    added = fresh = RunningMean.of([unit.elapsed_s for unit in unlimited])
-    if limited:
-        added = RunningMean.of([unit.elapsed_s for unit in under])
-    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(added)
-    observation = Observation(
-        version,
-        measured.samples,
-        measured.mean,
-        seen.elapsed_s + math.fsum([unit.elapsed_s for unit in ended]),
-        measured.spread,
-        limited=seen.limited or limited,
-    )
+    observation, fresh = _seen_under(lease.set_version, seen, new)
     solo = RunningMean(stored.solo_units, stored.solo_unit_s, stored.solo_spread_s)
     if alone:
         solo = solo.merged(fresh)
@@ -253,6 +235,31 @@ def _taken(
         out_of_memory=max(stored.out_of_memory, report.out_of_memory),
     )
     return progress, observation
+
+
+def _seen_under(
+    version: int, seen: Observation | None, new: Sequence[UnitTime]
+) -> tuple[Observation, RunningMean]:
+    """Return what has been seen under this version with the new units, and the new ones at full power."""
+    if seen is None or seen.set_version != version:
+        seen = Observation(version)
+    ended = [unit for unit in new if unit.version_at_end == version]
+    under = [unit for unit in ended if unit.version_at_begin == version]
+    unlimited = [unit for unit in under if not unit.limited]
+    limited = len(unlimited) < len(under)
+    added = fresh = RunningMean.of([unit.elapsed_s for unit in unlimited])
+    if limited:
+        added = RunningMean.of([unit.elapsed_s for unit in under])
+    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(added)
+    observation = Observation(
+        version,
+        measured.samples,
+        measured.mean,
+        seen.elapsed_s + math.fsum([unit.elapsed_s for unit in ended]),
+        measured.spread,
+        limited=seen.limited or limited,
+    )
+    return observation, fresh
 
 
 def _dates(
