@@ -133,10 +133,9 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         where the names and GPUs of nodes have to differ.
     :raises InvalidSettingError: naming the option.
     """
-    shared: dict[str, Any] = {
-        "trial_limit_s": above_0("trial_limit", read("trial_limit")),
-        "reject_after_s": _reject_after("reject_after", read("reject_after")),
-    }
+    trial_limit_s = above_0("trial_limit", read("trial_limit"))
+    reject_after_s = _reject_after("reject_after", read("reject_after"))
+    shared: dict[str, Any] = {"trial_limit_s": trial_limit_s, "reject_after_s": reject_after_s}
     named = [series_source(option, read(option)) for option in SERIES]
     max_shift_s = hours_s("max_shift", read("max_shift"))
     shared["shift"] = Shift(max_shift_s) if any(named) else None
@@ -159,9 +158,7 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         simulated_truth=read_objects("simulated_truth", read("simulated_truth")),
         telemetry=source,
         node_power=node_power(read("node_power")),
-        carbon_g_per_kwh=_optional("carbon_g_per_kwh", read("carbon_g_per_kwh")),
-        price_per_kwh=_optional("price_per_kwh", read("price_per_kwh")),
-        currency=_currency(read("currency")),
+        **_per_kwh(read),
         are_nodes_listed=nodes_text.strip().lower() not in {"auto", "none"},
         host=name,
         has_driver=has_driver,
@@ -171,6 +168,15 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         node_api_url=read("node_api_url").strip().rstrip("/"),
         home=home,
     )
+
+
+def _per_kwh(read: Callable[[str], str]) -> dict[str, Any]:
+    """Return what a kilowatt-hour stands for at this site."""
+    return {
+        "carbon_g_per_kwh": _optional("carbon_g_per_kwh", read("carbon_g_per_kwh")),
+        "price_per_kwh": _optional("price_per_kwh", read("price_per_kwh")),
+        "currency": _currency(read("currency")),
+    }
 
 
 def _optional(option: str, text: str) -> float | None:

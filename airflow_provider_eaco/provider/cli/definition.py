@@ -123,6 +123,21 @@ _POOLS = GroupCommand(
     ),
 )
 
+_REPORT = ActionCommand(
+    name="report",
+    help="Report energy, cost and savings by month, team, pool, DAG and family",
+    func=lazy_load_command(f"{_COMMANDS}.report_commands.report"),
+    args=(ARG_MONTH, ARG_REPORT_OUTPUT, ARG_VERBOSE),
+)
+
+_DRAIN = _command(
+    "drain",
+    "control_commands.drain",
+    "Let no new work start on a node; what runs there goes on",
+    ARG_NODE,
+    ARG_UNDO,
+)
+
 _DB = GroupCommand(
     name="db",
     help="The provider's own tables",
@@ -154,12 +169,7 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                     ARG_TASK,
                 ),
                 _command("leases", "view_commands.leases", "List who holds which GPUs, with whom"),
-                ActionCommand(
-                    name="report",
-                    help="Report energy, cost and savings by month, team, pool, DAG and family",
-                    func=lazy_load_command(f"{_COMMANDS}.report_commands.report"),
-                    args=(ARG_MONTH, ARG_REPORT_OUTPUT, ARG_VERBOSE),
-                ),
+                _REPORT,
                 _command(
                     "nodes",
                     "node_commands.nodes",
@@ -175,13 +185,7 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                     args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_RUN_AS, ARG_VERBOSE),
                 ),
                 _PROFILES,
-                _command(
-                    "drain",
-                    "control_commands.drain",
-                    "Let no new work start on a node; what runs there goes on",
-                    ARG_NODE,
-                    ARG_UNDO,
-                ),
+                _DRAIN,
                 _command("hold", "control_commands.hold", "Keep a waiting task from starting", ARG_TASK),
                 _command("release", "control_commands.release", "End the hold of a task", ARG_TASK),
                 _POOLS,
