@@ -82,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options: those of ``run``, some of which take several values here."""
     run_command.add_scenario_arguments(parser)
     run_command.add_output_arguments(parser)
+    run_command.add_budget_arguments(parser)
     parser.add_argument(
         "--policy",
         nargs="+",
@@ -352,10 +353,14 @@ def command_of(options: argparse.Namespace) -> str:
         "belief_error",
         "duration_error",
         "gpus",
+        "power_budget",
+        "energy_budget",
     ):
         value = getattr(options, name)
         if value:
             words += [f"--{name.replace('_', '-')}", f"{value}"]
+    if run_command.energy_budget_of(options) is not None:
+        words += ["--over-budget", options.over_budget]
     if options.benchmark == "order":
         words += ["--scenario", options.scenario]
     words += (

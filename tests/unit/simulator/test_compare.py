@@ -12,9 +12,10 @@ from types import ModuleType
 
 import pytest
 
+from airflow_provider_eaco.core.model.energy_budget import BudgetAction, EnergyBudget
 from airflow_provider_eaco.simulator import bounds_command, compare, run_command
 from airflow_provider_eaco.simulator.__main__ import main
-from airflow_provider_eaco.simulator.compare import Variant, variants_of
+from airflow_provider_eaco.simulator.compare import Variant, command_of, variants_of
 from airflow_provider_eaco.simulator.report.page import UNKNOWN
 from airflow_provider_eaco.simulator.scenario import Accounting
 from tests.unit.simulator.benchmark_data import ROOT
@@ -241,3 +242,11 @@ def test_a_report_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """A folder without the files of a run is named, with exit code 2."""
     assert main(["report", str(tmp_path)]) == 2
     assert "jobs.csv: cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_a_budget_holds_for_all_runs_and_stands_in_the_command() -> None:
+    """Who reads the page can make the same runs again."""
+    options = options_of("--power-budget", "9000", "--over-budget", "warn")
+    assert run_command.energy_budget_of(options) == EnergyBudget(9000.0, None, BudgetAction.WARN)
+    assert "--power-budget 9000.0 --over-budget warn" in command_of(options)
+    assert "budget" not in command_of(options_of())
