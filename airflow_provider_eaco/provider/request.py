@@ -72,13 +72,10 @@ def gpu_request(
         apart by what is asked.
     :param profile_params: what changes how the training behaves (batch size, model depth): JSON values.
         Other values are another family with a profile of its own.
-    :param max_stretch: limit of run time / exclusive run time, at least 1; by default
-        ``[eaco] default_max_stretch``.
+    :param max_stretch: limit of run time / exclusive run time; by default ``[eaco] default_max_stretch``.
     :param deadline: wall time after the task was first queued, as a ``timedelta`` or in seconds.
-    :param share: ``auto`` (the policy decides), ``never``, or ``always`` (also where the set was never
-        measured and the task cannot yield).
-    :param shiftable: whether the task may wait, before it starts, for hours in which energy is cheaper or
-        cleaner, within ``[eaco] max_shift`` and its deadline; by default it may not.
+    :param share: ``auto`` (the policy decides), ``never``, ``always`` (also unmeasured, if it cannot yield).
+    :param shiftable: whether it may wait for cheaper or cleaner energy before it starts; by default not.
     :param executor_config: an existing config, whose other keys are kept.
     :raises InvalidRequestError: for any value that no cluster could read; it names the argument.
     """
