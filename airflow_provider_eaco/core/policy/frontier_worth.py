@@ -21,8 +21,8 @@ from airflow_provider_eaco.core.policy.facts import CycleFacts
 
 # What lies further ahead counts less: by then others will have come and gone.
 FORESIGHT_S = 2 * 3600.0
-# A set with room is weighed as if those who wait completed it as well as they can, and as if for this part of
-# the time somebody came who completes it best.
+# A set with room is weighed as if those who wait completed it as well as they can, or as if for this part of
+# the time somebody came who completes it best, whichever is better.
 COMPLETED = 0.35
 # Below this weight nothing that lies ahead changes a choice.
 _LEAST_WEIGHT = 1e-3
@@ -185,13 +185,13 @@ class Worth:
         return known
 
     def ahead_w(self, numbers: Numbers) -> float:
-        """Return the loss that is expected of the set, completed by those who wait and at times by others."""
+        """Return the loss that is expected of the set, completed by who waits, or at times by who comes."""
         known = self._ahead.get(numbers)
         if known is None:
-            better = self._better_than(numbers)
-            soon_w = next((w for w, added in better if added <= self._waiting), self.loss_w(numbers))
-            least_w = better[0][0] if better else soon_w
-            known = self._ahead[numbers] = soon_w + COMPLETED * (least_w - soon_w)
+            own_w, better = self.loss_w(numbers), self._better_than(numbers)
+            soon_w = next((w for w, added in better if added <= self._waiting), own_w)
+            later_w = own_w + COMPLETED * (better[0][0] - own_w) if better else own_w
+            known = self._ahead[numbers] = min(soon_w, later_w)
         return known
 
     def loss_j(self, rests: Sequence[Rest]) -> float:
