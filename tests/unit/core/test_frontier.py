@@ -130,6 +130,16 @@ def test_of_a_queue_the_job_goes_first_to_which_the_place_is_worth_most() -> Non
     assert "behind_in_queue" in codes_of(plan, "first")
 
 
+def test_no_place_is_held_open_for_arrivals_while_somebody_waits_who_fills_it_at_less_loss() -> None:
+    """Beside J4 another J4 would do best; with two J2 in the queue and no J4 one of them has the place."""
+    waiting = [
+        make_job(name, "J2", max_stretch=LIMIT, progress=make_progress(0, LONG, unit_s=1404.0))
+        for name in ("first", "second")
+    ]
+    plan = run_checked(replace(snapshot(running("four", "J4")), waiting=tuple(waiting)))
+    assert set(launched(plan)) == {"first"}
+
+
 @pytest.mark.parametrize(("left", "moves"), [(LONG - 1, True), (0, False)], ids=["long rests", "almost done"])
 def test_two_who_run_alone_are_brought_together_where_that_pays(left: int, moves: bool) -> None:
     """One of two jobs alone is asked to move, not to undo; a rest that is almost done is left alone."""
