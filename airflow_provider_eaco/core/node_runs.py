@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_eaco.core.energy.records import MachineEnergy, RunNote
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Placement
-from airflow_provider_eaco.core.ports import RunMeter
+from airflow_provider_eaco.core.ports import EnergyPart, RunMeter
 
 
 class RunState(StrEnum):
@@ -80,6 +81,8 @@ class NodeReport:
 
     ``machine`` is the name of the machine that reports; ``living`` are the job ids and tokens of the runs
     that live there, whoever still wants them. Readings carry no instant of their own that anybody goes by.
+    ``energy`` is what each run has used in all on each of its GPUs, so that a report may arrive twice;
+    ``counters`` are those of the whole machine.
     """
 
     node: Node
@@ -87,6 +90,9 @@ class NodeReport:
     readings: tuple[GpuReading, ...] = ()
     news: tuple[RunNews, ...] = ()
     living: tuple[tuple[str, int], ...] = ()
+    energy: tuple[EnergyPart, ...] = ()
+    notes: tuple[RunNote, ...] = ()
+    counters: MachineEnergy | None = None
 
 
 @dataclass(frozen=True, slots=True)

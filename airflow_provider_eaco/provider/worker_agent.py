@@ -20,6 +20,7 @@ from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, 
 from airflow_provider_eaco.core.ports import Dispatcher, LaunchOrder, Occupant
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.worker_api import NodeApiError
+from airflow_provider_eaco.provider.worker_energy import ReportedEnergy
 from airflow_provider_eaco.provider.worker_register import Run
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ _GIVE_UP_S = 120.0
 _DEFAULT_GRACE_S = 10.0
 # The log says at most this often that the API cannot be reached.
 _COMPLAIN_S = 30.0
+# How long the energy of a run that has left is told on: its last second is measured after its end.
+_LEFT_KEPT_S = 120.0
 
 
 class Api(Protocol):
@@ -101,6 +104,7 @@ class _Memory:
     begun: dict[int, _Begun] = field(default_factory=dict)
     news: dict[int, RunNews] = field(default_factory=dict)
     valid: tuple[ValidRun, ...] = ()
+    left_s: dict[int, float] = field(default_factory=dict)
     reported_s: float = float("-inf")
     complained_s: float = float("-inf")
     is_unheard: bool = False
@@ -124,6 +128,7 @@ class NodeAgent:
         self._inbox: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()
         self._is_stopped = False
         self._memory = _Memory()
+        self._energy = ReportedEnergy()
 
     # -- For other threads
 
@@ -254,6 +259,8 @@ class NodeAgent:
                 run.token, RunState.ENDED, run.reference, state.exit_code, meter=seen
             )
             del self._memory.begun[run.token]
+            self._memory.left_s[run.token] = self._monotonic()
+            self._measure(run)
             log.info("Ended: job_id=%s token=%s exit_code=%s", run.job_id, run.token, state.exit_code)
 
     # -- Telling
@@ -263,12 +270,16 @@ class NodeAgent:
         memory = self._memory
         memory.reported_s = self._monotonic()
         node = self._node()
+        self._measure()
         report = NodeReport(
             node=replace(node, available=not memory.leaving),
             machine=self._machine.name,
             readings=tuple(self._machine.meter.telemetry.read()),
             news=tuple(memory.news.values()),
             living=tuple((run.job_id, run.token) for run in memory.begun.values()),
+            energy=self._energy.totals(),
+            notes=self._energy.notes(),
+            counters=self._energy.counters,
         )
         try:
             valid = self._api.report(report)
@@ -280,8 +291,28 @@ class NodeAgent:
         ended = {news.token for news in report.news if news.state is not RunState.RUNNING}
         self._register.drop([run for run in self._register.runs if run[1] in ended])
         memory.news.clear()
+        self._forget_energy()
         memory.valid = valid
         self._follow(valid)
+
+    def _measure(self, left: _Begun | None = None) -> None:
+        """Take in what runs and the machine have used; of one that has left, all that is known now."""
+        meter = self._machine.meter
+        try:
+            if left is not None and meter.energy is not None:
+                meter.energy.write_energy(left.job_id, left.token, self._energy)
+            elif meter.live is not None:
+                own = {(run.job_id, run.token) for run in self._memory.begun.values()}
+                meter.live.write_interim(own, self._energy)
+        except Exception:
+            log.exception("What runs have used is not known now")
+
+    def _forget_energy(self) -> None:
+        """Forget runs whose last second has been told, too."""
+        now_s, left_s = self._monotonic(), self._memory.left_s
+        for token in [token for token, at_s in left_s.items() if now_s - at_s > _LEFT_KEPT_S]:
+            del left_s[token]
+        self._energy.keep({*self._memory.begun, *left_s})
 
     def _follow(self, valid: Sequence[ValidRun]) -> None:
         """Bring this machine in line with what it may run."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import requests
 
+from airflow_provider_eaco.core.energy.records import MachineEnergy
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, RunState, ValidRun
 
 _TIMEOUT_S = (3.0, 10.0)
+
+# As long as the API takes.
+_MAX_ORIGIN = 255
 
 
 class NodeApiError(EacoError):
@@ -111,6 +116,32 @@ def _as_json(report: NodeReport) -> dict[str, Any]:
         ],
         "news": [_news_as_json(news) for news in report.news],
         "living": [{"job_id": job_id, "token": token} for job_id, token in report.living],
+        "energy": [
+            {
+                "token": part.token,
+                "gpu_uuid": part.gpu_uuid,
+                "energy_j": part.energy_j,
+                "seconds": part.seconds,
+                "method": part.method.value,
+                "partial": part.partial,
+            }
+            for part in report.energy
+        ],
+        "notes": [
+            {"token": note.token, "peak_w": note.peak_w, "rules": sorted(rule.value for rule in note.rules)}
+            for note in report.notes
+        ],
+        "counters": None if report.counters is None else _counters_as_json(report.counters),
+    }
+
+
+def _counters_as_json(counters: MachineEnergy) -> dict[str, Any]:
+    return {
+        "origin": counters.origin[:_MAX_ORIGIN],
+        "began_s": counters.began_s,
+        "until_s": counters.until_s,
+        "devices": [{"uuid": uuid, **asdict(totals)} for uuid, totals in counters.devices.items()],
+        **asdict(counters.totals),
     }
 
 

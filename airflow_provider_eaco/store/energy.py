@@ -57,14 +57,8 @@ class SqlEnergyLog:
         :raises ValueError: for a number of joules or seconds that is negative or not finite.
         """
         _check_part(part)
-        of_part = (energy_table.c.token == part.token) & (energy_table.c.gpu_uuid == part.gpu_uuid)
-        sums = select(func.sum(energy_table.c.energy_j), func.sum(energy_table.c.seconds)).where(of_part)
         with self._database.writing() as connection:
-            stored_j, stored_s = connection.execute(sums).one()
-            more_j = None if part.energy_j is None else max(0.0, part.energy_j - (stored_j or 0.0))
-            more = replace(part, energy_j=more_j, seconds=max(0.0, part.seconds - (stored_s or 0.0)))
-            if stored_s is None or more.energy_j or more.seconds:
-                _add(connection, more, self._database.now_s(connection))
+            bring_to(connection, part, self._database.now_s(connection))
 
     def note_run(self, note: RunNote) -> None:
         """Keep the largest peak and all rules that were ever noted of the run.
@@ -72,20 +66,8 @@ class SqlEnergyLog:
         :raises ValueError: for a peak that is negative or not finite.
         """
         _check("peak_w", note.peak_w or 0.0)
-        of_run = select(run_table).where(run_table.c.token == note.token)
         with self._database.writing() as connection:
-            stored = connection.execute(of_run).first()
-            peaks = [note.peak_w, None if stored is None else stored.peak_w]
-            rules = {rule.value for rule in note.rules} | set(() if stored is None else stored.rules)
-            values = {
-                "peak_w": max((peak for peak in peaks if peak is not None), default=None),
-                "rules": sorted(rules),
-                "updated_at": self._database.now_s(connection),
-            }
-            statement = upsert(connection, run_table).values(
-                token=note.token, job_id=note.job_id, dag_id=_dag_id_of(note.job_id), **values
-            )
-            connection.execute(statement.on_conflict_do_update(index_elements=["token"], set_=values))
+            note_run(connection, note, self._database.now_s(connection))
 
     def add_machine(self, counters: MachineEnergy) -> bool:
         """Add what the counters have grown by since this origin was last stored; return whether it counts."""
@@ -96,6 +78,34 @@ class SqlEnergyLog:
         """Return the energy record of one task try, ``None`` if it never had one."""
         with self._database.reading() as connection:
             return record_of(connection, job_id)
+
+
+def bring_to(connection: Connection, part: EnergyPart, now_s: float) -> None:
+    """Let what is stored for the part's job, token and GPU be this part in all; it never becomes less."""
+    of_part = (energy_table.c.token == part.token) & (energy_table.c.gpu_uuid == part.gpu_uuid)
+    sums = select(func.sum(energy_table.c.energy_j), func.sum(energy_table.c.seconds)).where(of_part)
+    stored_j, stored_s = connection.execute(sums).one()
+    more_j = None if part.energy_j is None else max(0.0, part.energy_j - (stored_j or 0.0))
+    more = replace(part, energy_j=more_j, seconds=max(0.0, part.seconds - (stored_s or 0.0)))
+    # A lower bound has to say so, also where it has not grown beyond what is stored.
+    if stored_s is None or more.energy_j or more.seconds or more.partial:
+        _add(connection, more, now_s)
+
+
+def note_run(connection: Connection, note: RunNote, now_s: float) -> None:
+    """Keep the largest peak and all rules that were ever noted of the run."""
+    stored = connection.execute(select(run_table).where(run_table.c.token == note.token)).first()
+    peaks = [note.peak_w, None if stored is None else stored.peak_w]
+    rules = {rule.value for rule in note.rules} | set(() if stored is None else stored.rules)
+    values = {
+        "peak_w": max((peak for peak in peaks if peak is not None), default=None),
+        "rules": sorted(rules),
+        "updated_at": now_s,
+    }
+    statement = upsert(connection, run_table).values(
+        token=note.token, job_id=note.job_id, dag_id=_dag_id_of(note.job_id), **values
+    )
+    connection.execute(statement.on_conflict_do_update(index_elements=["token"], set_=values))
 
 
 def _check_part(part: EnergyPart) -> None:

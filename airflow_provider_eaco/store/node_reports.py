@@ -10,10 +10,13 @@ from sqlalchemy.engine import Connection
 
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.node_runs import NodeRefusedError, NodeReport, RunClaim, ValidRun
+from airflow_provider_eaco.store import machine_energy
+from airflow_provider_eaco.store.energy import bring_to, note_run
 from airflow_provider_eaco.store.inventory import readings_of, save_nodes, save_readings
 from airflow_provider_eaco.store.node_credentials import take_turn
 from airflow_provider_eaco.store.node_runs import claim, nodes_of_runs, note_news, valid_runs
 from airflow_provider_eaco.store.node_tables import node_credential as credential_table
+from airflow_provider_eaco.store.node_tables import node_run as run_table
 from airflow_provider_eaco.store.schema import gpu as gpu_table
 from airflow_provider_eaco.store.session import Database
 
@@ -55,6 +58,7 @@ class SqlNodeReports:
             valid = valid_runs(connection, node.name)
             strays = set(report.living) - {(run.job_id, run.token) for run in valid}
             save_nodes(connection, [replace(node, available=node.available and not strays)], now_s)
+            _add_energy(connection, report, now_s)
             save_readings(connection, [replace(reading, at_s=now_s) for reading in report.readings])
             return valid
 
@@ -85,8 +89,26 @@ class SqlNodeReports:
             )
 
 
+def _add_energy(connection: Connection, report: NodeReport, now_s: float) -> None:
+    """Bring the records of the node's runs to what it tells; one whose row was cleaned away is left out."""
+    query = select(run_table.c.token, run_table.c.job_id).where(run_table.c.node == report.node.name)
+    tokens = {part.token for part in report.energy} | {note.token for note in report.notes}
+    job_of: dict[int, str] = {
+        row.token: row.job_id for row in connection.execute(query.where(run_table.c.token.in_(tokens)))
+    }
+    for part in report.energy:
+        if part.token in job_of:
+            bring_to(connection, replace(part, job_id=job_of[part.token]), now_s)
+    for note in report.notes:
+        if note.token in job_of:
+            note_run(connection, replace(note, job_id=job_of[note.token]), now_s)
+    if report.counters is not None:
+        machine_energy.add(connection, report.counters, now_s)
+
+
 def _check_runs(connection: Connection, report: NodeReport) -> None:
-    tokens = {news.token for news in report.news}
+    tokens = {news.token for news in report.news} | {part.token for part in report.energy}
+    tokens |= {note.token for note in report.notes}
     for token, node in nodes_of_runs(connection, tokens).items():
         if node != report.node.name:
             raise NodeRefusedError(f"lease {token} is not one of node {report.node.name!r}")

@@ -9,10 +9,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from airflow_provider_eaco.core.energy.accounting import DeviceTotals, SplitRule
+from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.node_runs import NodeReport, RunNews, RunState
-from airflow_provider_eaco.core.ports import RunMeter
+from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart, RunMeter
 
 MAX_GPUS = 1024
 MAX_RUNS = 4096
@@ -26,6 +28,7 @@ _JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,255}$")]
 _Token = Annotated[int, Field(ge=1, lt=2**63)]
 _Mib = Annotated[int, Field(ge=0, le=2**40)]
 _Number = Annotated[float, Field(ge=0, le=1e15)]
+_Instant = Annotated[float, Field(ge=0, le=1e10)]
 _Percent = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -85,6 +88,48 @@ class LivingModel(_Strict):
     token: _Token
 
 
+class EnergyModel(_Strict):
+    """What one run has used in all on one GPU; ``energy_j`` is ``None`` where nothing was measured."""
+
+    token: _Token
+    gpu_uuid: _Uuid
+    energy_j: _Number | None
+    seconds: _Number
+    method: Annotated[EnergyMethod, Field(strict=False)]
+    partial: bool = False
+
+
+class NoteModel(_Strict):
+    """The largest draw of one run, and by what its GPUs' joules were split."""
+
+    token: _Token
+    peak_w: _Number | None = None
+    rules: Annotated[list[Annotated[SplitRule, Field(strict=False)]], Field(max_length=len(SplitRule))] = []
+
+
+class DeviceModel(_Strict):
+    """What one GPU has used since the counting began."""
+
+    uuid: _Uuid
+    energy_j: _Number
+    runs_j: _Number
+    idle_j: _Number
+    strangers_j: _Number
+    unknown_s: _Number
+
+
+class CountersModel(_Strict):
+    """The counters of the whole machine; instants are the node's own and only compared with each other."""
+
+    origin: _Name
+    began_s: _Instant
+    until_s: _Instant
+    devices: Annotated[list[DeviceModel], Field(max_length=MAX_GPUS)]
+    node_j: _Number = 0.0
+    gpus_j: _Number = 0.0
+    seconds: _Number = 0.0
+
+
 class ReportModel(_Strict):
     """One report. ``available`` is false when the node takes nothing new."""
 
@@ -97,6 +142,9 @@ class ReportModel(_Strict):
     readings: Annotated[list[ReadingModel], Field(max_length=MAX_GPUS)] = []
     news: Annotated[list[NewsModel], Field(max_length=MAX_RUNS)] = []
     living: Annotated[list[LivingModel], Field(max_length=MAX_RUNS)] = []
+    energy: Annotated[list[EnergyModel], Field(max_length=MAX_RUNS)] = []
+    notes: Annotated[list[NoteModel], Field(max_length=MAX_RUNS)] = []
+    counters: CountersModel | None = None
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -128,6 +176,10 @@ class ReportModel(_Strict):
             readings=tuple(GpuReading(at_s=0.0, **each.model_dump()) for each in self.readings),
             news=tuple(_news(each) for each in self.news),
             living=tuple((each.job_id, each.token) for each in self.living),
+            # Whose run it is, the store knows better than its node.
+            energy=tuple(EnergyPart(job_id="", **each.model_dump()) for each in self.energy),
+            notes=tuple(RunNote("", each.token, each.peak_w, frozenset(each.rules)) for each in self.notes),
+            counters=None if self.counters is None else _counters(node, self.counters),
         )
 
 
@@ -138,6 +190,12 @@ class StartModel(_Strict):
     machine: _Name
     token: _Token
     job_id: _JobId
+
+
+def _counters(node: str, counters: CountersModel) -> MachineEnergy:
+    devices = {each.uuid: DeviceTotals(**each.model_dump(exclude={"uuid"})) for each in counters.devices}
+    totals = NodeTotals(counters.node_j, counters.gpus_j, counters.seconds)
+    return MachineEnergy(node, counters.origin, counters.began_s, counters.until_s, devices, totals)
 
 
 def _news(news: NewsModel) -> RunNews:
