@@ -41,10 +41,10 @@ OPTIONS: tuple[Option, ...] = (
         "beside others takes more GPU memory than it was admitted with); for policies that use them "
         "mean_stretch, "
         "prices (lp: needs scipy; greedy) and power_limits (off, advise, apply; no policy limits power yet); "
-        "energy_budget (an object with power_w: what the pool's nodes may draw, kwh_per_day: what tasks may"
-        " use there in one day (UTC), and action: hold or warn) and shift (an object with max_h, horizon_h and"
-        " factor: how long a shiftable task waits while a series is above factor times its mean of the next"
-        " horizon_h hours).",
+        "energy_budget (an object with power_w: what the pool's nodes may draw, kwh_per_day: what tasks "
+        "may use there in one day (UTC), and action: hold or warn) and shift (an object with max_h, "
+        "horizon_h and factor: how long a shiftable task waits while a series is above factor times its "
+        "mean of the next horizon_h hours).",
         '{"eaco": {"mode": "share", "policy": "eaco", "ordering": "fifo", "max_residents": 4}}',
     ),
     Option(
