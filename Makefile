@@ -8,8 +8,9 @@ READY := $(VENV)/.ready
 KEEP ?= 0
 # For two cores: a worker that waits for its servers leaves them to the others.
 TEST_WORKERS ?= 3
+SOAK_S ?= 1800
 
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test soak lint format bench docs clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +30,9 @@ demo: $(READY) ## Run real training tasks on simulated GPUs under three policies
 
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
+
+soak: $(READY) ## Train on two machines while their parts are killed in turn, for SOAK_S seconds (1800)
+	@EACO_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -q -s tests/system/machines/test_soak.py
 
 lint: $(READY) ## Check style, types and who imports whom
 	@$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.ports import JobRecord, LaunchOrder, LedgerView
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
 from airflow_provider_eaco.provider import task_log
+from airflow_provider_eaco.provider.adoption import find_process
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
 from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
@@ -67,7 +68,10 @@ class Launcher:
         were granted, waits again, at its old place.
         """
         if facts is None or facts.state != TaskInstanceState.QUEUED:
-            self._services.ledger.release(lease.token, JobPhase.REMOVED)
+            # Two schedulers hold one task where each took the other for dead: it may run already, by the
+            # other's hand, and then its lease is the other's to end.
+            if not self._has_begun(lease):
+                self._services.ledger.release(lease.token, JobPhase.REMOVED)
             self._forget(task)
             return False
         lost = _lost_gpus(lease, meter)
@@ -136,6 +140,12 @@ class Launcher:
             self._forget(task)
             self._host.fail_queued(task.workload, f"the task's process could not be started: {why}")
         return True
+
+    def _has_begun(self, lease: Lease) -> bool:
+        """Tell whether somebody has begun the lease's run; if not, it never will on a node with a worker."""
+        if self._services.workers.has_worker(lease.placement.node):
+            return not self._services.workers.withdraw(lease)
+        return find_process(lease.job_id, lease.token) is not None
 
     def record(self, group: RunningGroup) -> None:
         """Tell the ledger which process holds the lease; a lease that is gone ends the process."""

@@ -204,3 +204,14 @@ def test_what_a_run_was_seen_to_need_is_kept(gate: Gate) -> None:
         None,
         "board",
     )
+
+
+def test_a_withdrawn_lease_does_not_begin(gate: Gate) -> None:
+    """What was withdrawn before it was sent, or before its node asked, never begins; what has begun stays."""
+    unsent = gate.grant("unsent", "one", index=1)
+    assert gate.runs.withdraw(unsent.token, "unsent", "one")
+    gate.runs.order(unsent.token, "unsent", "one")
+    assert gate.start("one", unsent.token, "unsent").json()["start"] is False
+    gate.start("one", gate.lease.token)
+    assert not gate.runs.withdraw(gate.lease.token, "job", "one")
+    assert state_of(gate) is RunState.CLAIMED

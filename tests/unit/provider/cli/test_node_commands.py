@@ -1,0 +1,71 @@
+"""``airflow eaco nodes add`` and ``revoke``, and what a worker says when it cannot start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_eaco.provider.wiring import open_credentials
+from tests.unit.provider.cli.rig import Cli, Cluster
+
+
+def test_a_credential_is_shown_once_and_opens_its_node(cluster: Cluster, cli: Cli) -> None:
+    """The one line on standard output is the credential, so that it can be piped into a file."""
+    outcome = cli("nodes", "add", "gpu-1")
+    credential = outcome.out.strip()
+    assert "\n" not in credential
+    assert "shown once" in outcome.err
+    assert open_credentials().accepts("gpu-1", credential)
+    assert not open_credentials().accepts("gpu-2", credential)
+
+
+def test_a_second_credential_voids_the_first(cluster: Cluster, cli: Cli) -> None:
+    """Adding a node again is how a lost credential is replaced."""
+    [first] = cli("nodes", "add", "gpu-1", "-o", "json").json()
+    [second] = cli("nodes", "add", "gpu-1", "-o", "json").json()
+    assert not open_credentials().accepts("gpu-1", first["credential"])
+    assert open_credentials().accepts("gpu-1", second["credential"])
+
+
+def test_a_revoked_node_is_gone_and_its_credential_void(cluster: Cluster, cli: Cli) -> None:
+    """Nothing new is placed there; a node without leases leaves the list at once."""
+    [added] = cli("nodes", "add", "gpu-1", "-o", "json").json()
+    cluster.add_node("gpu-1")
+    [told] = cli("nodes", "revoke", "gpu-1", "-o", "json").json()
+    assert told["node"] == "gpu-1"
+    assert not open_credentials().accepts("gpu-1", added["credential"])
+    assert cli("nodes", "-o", "json").json() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("add", "gpu 1"), "must be 1 to 128 letters"),
+        (("add", "gpu:1"), "must be 1 to 128 letters"),
+        (("add", "n1"), "a node of a scheduler's own machine"),
+        (("add",), "name the node"),
+        (("revoke", "gpu-9"), "those that have one: gpu-1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    words: tuple[str, ...], says: str, cluster: Cluster, cli: Cli
+) -> None:
+    """Each mistake names what is wrong and what is there."""
+    cluster.add_node("n1")
+    cli("nodes", "add", "gpu-1")
+    outcome = cli("nodes", *words)
+    assert outcome.code == 1
+    assert says in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_worker_without_a_credential_says_how_to_get_one(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that cannot speak for its node does not start."""
+    monkeypatch.delenv("EACO_NODE_CREDENTIAL", raising=False)
+    assert "airflow eaco nodes add" in cli("worker", "--node", "gpu-1").err
+    missing = tmp_path / "missing"
+    assert str(missing) in cli("worker", "--node", "gpu-1", "--credential-file", str(missing)).err
+    assert "--node" in cli("worker", "--node", "gpu 1").err
