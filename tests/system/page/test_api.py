@@ -205,12 +205,15 @@ def test_c64_the_numbers_add_up(clients: dict[str, Client], waiting_job: Any) ->
         assert [item["position"] for item in of_pool] == list(range(1, len(of_pool) + 1))
 
 
-def test_the_reason_is_that_of_the_audit_log(clients: dict[str, Client], waiting_job: Any) -> None:
-    """The API's sentence is word for word that of the audit log."""
-    [item] = clients["viewer"].get("/api/v1/queue").json()["items"]
-    reason = item["reasons"][0]
-    texts = [text for event, text in waiting_job.audit() if event == "eaco hold"]
-    assert any(f"{reason['code']}: {reason['sentence']}" in text for text in texts)
+def test_the_reason_is_that_of_the_audit_log(clients: dict[str, Client], waiting_job: Any, rig: Rig) -> None:
+    """The API's sentence is word for word that of the audit log, one heartbeat after it became another."""
+
+    def is_told() -> bool:
+        [item] = clients["viewer"].get("/api/v1/queue").json()["items"]
+        line = f"{item['reasons'][0]['code']}: {item['reasons'][0]['sentence']}"
+        return any(event == "eaco hold" and line in text for event, text in waiting_job.audit())
+
+    rig.wait_for(is_told, "the reason in the audit log")
 
 
 def test_schemathesis_finds_nothing(clients: dict[str, Client], schema: dict[str, Any]) -> None:
