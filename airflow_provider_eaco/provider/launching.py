@@ -74,16 +74,9 @@ class Launcher:
                 self._services.ledger.release(lease.token, JobPhase.REMOVED)
             self._forget(task)
             return False
-        lost = _lost_gpus(lease, meter)
-        if lost:
-            log.warning("Granted GPUs are lost, the task waits again: job_id=%s gpus=%s", task.job_id, lost)
-            self._services.ledger.release(lease.token, JobPhase.WAITING)
-            return False
-        used = self._used_by_strangers(lease, facts, meter)
-        if used:
-            log.warning(
-                "Granted GPUs are used by others, the task waits: job_id=%s gpus=%s", task.job_id, used
-            )
+        problem = self._problem_of_gpus(lease, facts, meter)
+        if problem:
+            log.warning("The task waits again, granted GPUs are %s: job_id=%s", problem, task.job_id)
             self._services.ledger.release(lease.token, JobPhase.WAITING)
             return False
         try:
@@ -97,6 +90,18 @@ class Launcher:
             self._forget(task)
             self._host.fail_queued(task.workload, f"the task's process could not be started: {error}")
             return False
+        self._note_sent(task, lease, reference)
+        return True
+
+    def _problem_of_gpus(self, lease: Lease, facts: TaskFacts, meter: NodeMeter | None) -> str | None:
+        """Return what is wrong with the granted GPUs now, if anything is."""
+        lost = _lost_gpus(lease, meter)
+        if lost:
+            return f"lost: {', '.join(lost)}"
+        used = self._used_by_strangers(lease, facts, meter)
+        return f"used by others: {', '.join(used)}" if used else None
+
+    def _note_sent(self, task: HeldTask, lease: Lease, reference: str) -> None:
         # The log of a task elsewhere is on its node.
         elsewhere = self._services.workers.has_worker(lease.placement.node)
         log_path = None if elsewhere else task.workload.log_path
@@ -105,7 +110,6 @@ class Launcher:
         self._groups.add(group)
         if group.begun:
             self._announce(group)
-        return True
 
     def settle(self, ended: Iterable[EndedGroup]) -> list[EndedGroup]:
         """Announce the groups that have begun elsewhere; return those of ``ended`` that ever have.

@@ -10,6 +10,7 @@ import requests
 
 from airflow_provider_eaco.core.energy.records import MachineEnergy
 from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, RunState, ValidRun
 
@@ -91,29 +92,8 @@ def _as_json(report: NodeReport) -> dict[str, Any]:
         "available": node.available,
         "host_memory_mib": node.host_memory_mib,
         "time_scale": node.time_scale,
-        "gpus": [
-            {
-                "uuid": gpu.uuid,
-                "index": gpu.index,
-                "model": gpu.model,
-                "memory_total_mib": gpu.memory_total_mib,
-                "memory_reserved_mib": gpu.memory_reserved_mib,
-                "health": gpu.health.value,
-            }
-            for gpu in node.gpus
-        ],
-        "readings": [
-            {
-                "uuid": reading.uuid,
-                "utilisation_pct": _percent(reading.utilisation_pct),
-                "memory_used_mib": reading.memory_used_mib,
-                "power_w": reading.power_w,
-                "energy_j": reading.energy_j,
-                "foreign_memory_mib": reading.foreign_memory_mib,
-                "foreign_processes": reading.foreign_processes,
-            }
-            for reading in report.readings
-        ],
+        "gpus": [_gpu_as_json(gpu) for gpu in node.gpus],
+        "readings": [_reading_as_json(reading) for reading in report.readings],
         "news": [_news_as_json(news) for news in report.news],
         "living": [{"job_id": job_id, "token": token} for job_id, token in report.living],
         "energy": [
@@ -132,6 +112,29 @@ def _as_json(report: NodeReport) -> dict[str, Any]:
             for note in report.notes
         ],
         "counters": None if report.counters is None else _counters_as_json(report.counters),
+    }
+
+
+def _gpu_as_json(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "model": gpu.model,
+        "memory_total_mib": gpu.memory_total_mib,
+        "memory_reserved_mib": gpu.memory_reserved_mib,
+        "health": gpu.health.value,
+    }
+
+
+def _reading_as_json(reading: GpuReading) -> dict[str, Any]:
+    return {
+        "uuid": reading.uuid,
+        "utilisation_pct": _percent(reading.utilisation_pct),
+        "memory_used_mib": reading.memory_used_mib,
+        "power_w": reading.power_w,
+        "energy_j": reading.energy_j,
+        "foreign_memory_mib": reading.foreign_memory_mib,
+        "foreign_processes": reading.foreign_processes,
     }
 
 
