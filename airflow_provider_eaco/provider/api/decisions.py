@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from airflow_provider_eaco.core.model.alternative import Alternative
 from airflow_provider_eaco.core.model.decision import SetPrediction, Verdict
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.provider.api.access import CanSee, User, reads_every_dag
@@ -33,6 +34,21 @@ class Prediction(BaseModel):
     error: float = Field(description="relative error that was added to the slowdowns of an estimate")
 
 
+class AlternativeShown(BaseModel):
+    """One way in which the job could have run, and what spoke against it."""
+
+    way: str = Field(description="alone, join, or closed: sets that take nobody")
+    families: list[str] = Field(description="who is there")
+    node: str | None
+    slowdown: float | None
+    energy_j: float | None = Field(description="joules that its work adds there, as predicted")
+    of_one_unit: bool = Field(
+        description="whether the joules are of one unit of its work, not of what is left"
+    )
+    why_not: str | None = Field(description="null for the one that was taken")
+    text: str = Field(description="the same in one line, as `airflow eaco why` prints it")
+
+
 class DecisionShown(BaseModel):
     """One decision. ``job`` is set where one job was admitted; else it is the answer to a kind of job."""
 
@@ -49,6 +65,7 @@ class DecisionShown(BaseModel):
     reasons: list[ReasonShown] = Field(
         description="why each way to place it was ruled out, most severe first"
     )
+    alternatives: list[AlternativeShown]
     prediction: Prediction | None
     decided_s: float
     ended_s: float | None = Field(description="null while it stands")
@@ -102,9 +119,23 @@ def shown_decision(
         co_residents=[names.name(other) for other in others],
         choice="" if hidden else decision.choice,
         reasons=[] if admitted else shown_reasons(map(ShownReason.of, decision.findings), hidden=hidden),
+        alternatives=[] if hidden else [_alternative(each) for each in decision.alternatives],
         prediction=None if hidden or decision.prediction is None else _prediction(decision.prediction),
         decided_s=stored.decided_s,
         ended_s=stored.ended_s,
+    )
+
+
+def _alternative(found: Alternative) -> AlternativeShown:
+    return AlternativeShown(
+        way=found.way.value,
+        families=list(found.families),
+        node=None if found.placement is None else found.placement.node,
+        slowdown=found.slowdown,
+        energy_j=found.energy_j,
+        of_one_unit=found.per_unit,
+        why_not=found.lost or None,
+        text=found.text,
     )
 
 

@@ -52,6 +52,17 @@ export function decision(item) {
     item.node === null ? null : h("p", null, `${counted(item.gpu_uuids.length, "GPU")} on ${item.node}, `, item.co_residents.length ? ["beside ", item.co_residents.map((other) => chip(other))] : "alone", item.choice ? h("span", { class: "fine block" }, `because: ${item.choice}`) : null),
     item.prediction ? h("p", { class: "fine" }, prediction(item.prediction)) : null,
     item.reasons.length ? h("ul", { class: "lost" }, item.reasons.map((reason) => h("li", { key: reason.code }, badge(reason.code), " ", reason.sentence ?? "", h("span", { class: "fine" }, ` To change it: ${reason.what_would_change_it}.`)))) : null,
+    item.alternatives.length ? alternatives(item) : null,
+  );
+}
+
+/** The ways in which the job could have run; each says whether it was taken or why not. */
+function alternatives(item) {
+  return h(
+    "details",
+    null,
+    h("summary", { class: "fine" }, `Ways that were weighed (${item.alternatives.length})`),
+    h("ul", { class: "lost" }, item.alternatives.map((each, index) => h("li", { key: String(index) }, each.text))),
   );
 }
 

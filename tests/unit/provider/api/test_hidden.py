@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.alternative import Alternative, Way
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Reason, Verdict, hold
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.store.decisions import StoredDecision
@@ -38,15 +40,21 @@ def test_a_hidden_job_has_no_name(names: Any) -> None:
 @pytest.mark.parametrize("hides_kinds", [True, False])
 @pytest.mark.parametrize("job_id", ["secret", None], ids=["one job", "a kind"])
 def test_a_decision_about_it_names_nothing(names: Any, job_id: str | None, hides_kinds: bool) -> None:
-    """Family, choice and sentences are hidden with the job; of a kind they need to read every DAG."""
+    """Family, choice, sentences and alternatives are hidden with the job; of a kind they need to read every
+    DAG.
+    """
     from airflow_provider_eaco.provider.api.decisions import shown_decision
 
     finding = Finding(Reason.RESIDENT_DEADLINE_AT_RISK, {"who": "secret.task", "predicted": 2, "limit": 1})
     decision = hold(finding)
     if job_id is not None:
         decision = AdmissionDecision(Verdict.ADMIT, placement=place(0), choice="beside secret.task")
+    decision = replace(decision, alternatives=(Alternative(Way.JOIN, ("near-secret",), energy_j=2e6),))
     stored = StoredDecision(1, "eaco", "s", "k", job_id, "secret-family", 1, decision, 0.0, None)
     shown = shown_decision(stored, {"secret": SECRET}, names, hides_kinds=hides_kinds)
     hidden = job_id is not None or hides_kinds
     assert ("secret-family" in shown.model_dump_json()) is not hidden
     assert ("secret.task" in shown.model_dump_json()) is not hidden
+    assert [each.text for each in shown.alternatives] == (
+        [] if hidden else ["beside near-secret: 2.00 MJ, slowdown unknown; taken"]
+    )
