@@ -374,7 +374,7 @@ _OPTIONS: Mapping[str, str] = {
     "scheduler.min_heartbeat_interval": "1",
     "dag_processor.parsing_processes": "1",
     "dag_processor.refresh_interval": "5",
-    "dag_processor.min_file_process_interval": "10",
+    "dag_processor.min_file_process_interval": "60",
     "usage_data_collection.enabled": "False",
 }
 

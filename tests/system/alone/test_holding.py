@@ -93,7 +93,8 @@ def test_c20_a_task_that_is_cleared_when_it_has_just_finished_runs_once_more(rig
     run.wait_started()
     first = run.job_id()
     run.end()
-    run.wait_state("success")
+    # Airflow loses a clear that meets the scheduler while that writes the end of the DAG run.
+    run.wait_done()
     rig.airflow.api.clear("told", run.run_id, "work")
     run.wait_started(2)
     run.wait_done()
