@@ -57,7 +57,8 @@ def test_the_machine_s_gpus_are_what_is_configured_or_found(
     monkeypatch.setattr("airflow_provider_eaco.provider.wiring.SamplingProcess", SilentSource)
     settings = parse(tmp_path, has_driver=machine.startswith("driver"), **texts)
     meters = make_meters(settings, MemoryProfileStore(ProfileBook()))
-    assert ["real" if meter.live is not None else "simulated" for meter in meters] == kinds
+    real = [isinstance(meter.telemetry, NvmlTelemetry) for meter in meters]
+    assert ["real" if is_real else "simulated" for is_real in real] == kinds
 
 
 class SilentSource:
