@@ -32,8 +32,7 @@ READY_TIMEOUT_S = 180.0
 DEFAULT_DEADLINE_S = 120.0
 _STOP_TIMEOUT_S = 10.0
 _SWEEP_TIMEOUT_S = 10.0
-# A look is often a request, which the API server answers on the cores that are waited for.
-_POLL_S = 0.25
+_POLL_S = 0.1
 API_SERVER = "api-server"
 DAG_PROCESSOR = "dag-processor"
 SCHEDULER = "scheduler"

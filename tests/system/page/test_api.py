@@ -240,7 +240,7 @@ def test_schemathesis_finds_nothing(clients: dict[str, Client], schema: dict[str
 
         @given(case=operation.as_strategy())
         @settings(
-            max_examples=5,
+            max_examples=8,
             deadline=None,
             database=None,
             derandomize=True,
