@@ -33,6 +33,7 @@ from airflow_provider_eaco.core.policy.frontier_scene import Scenes
 from airflow_provider_eaco.core.policy.frontier_worth import Classes
 from airflow_provider_eaco.core.ports import EnergySolver
 
+# Of the time that passes on the nodes, which is the clock's except on simulated ones.
 SOLVE_EVERY_S = 60.0
 # How long what has ended counts in the mean, and what has come in what is expected.
 MEMORY_S = 7 * 24 * 3600.0
@@ -73,10 +74,17 @@ class _Account:
     programs: dict[tuple[ClassKey, ...], ConfigurationProgram] = field(default_factory=dict)
 
     def look(
-        self, running: Mapping[str, tuple[Member, float]], waiting: Mapping[str, Member], now_s: float
+        self,
+        running: Mapping[str, tuple[Member, float]],
+        waiting: Mapping[str, Member],
+        now_s: float,
+        time_scale: float,
     ) -> None:
-        """Take in who runs, each as it stood at some instant, and who waits now."""
-        passed_s = max(0.0, now_s - self.at_s)
+        """Take in who runs, each as it stood at some instant, and who waits now.
+
+        :param time_scale: device seconds that pass in one second of the instants.
+        """
+        passed_s = max(0.0, now_s - self.at_s) * time_scale
         fade, forget = math.exp(-passed_s / MEMORY_S), math.exp(-passed_s / EXPECTED_S)
         self.ended_work_s *= fade
         self.ended_run_s *= fade
@@ -85,7 +93,8 @@ class _Account:
             if member.work_s is not None and job_id not in running and job_id not in waiting:
                 # It ended between two looks, as far as can be told when it was expected to.
                 self.ended_work_s += member.work_s
-                self.ended_run_s += member.spent_s + min(now_s - seen_s, member.left_s * member.slowdown)
+                since_s = (now_s - seen_s) * time_scale
+                self.ended_run_s += member.spent_s + min(since_s, member.left_s * member.slowdown)
         present = {**{job_id: member for job_id, (member, _) in running.items()}, **waiting}
         for job_id, member in present.items():
             if job_id not in self.seen:
@@ -109,8 +118,8 @@ class EnergyPricing:
         :raises InvalidSettingError: if the pool wants prices of a solver that is not there.
         """
         account = self._accounts.setdefault(snapshot.pool.settings.name, _Account(snapshot.now_s))
-        due = account.prices is None or snapshot.now_s - account.at_s >= SOLVE_EVERY_S
-        if account.prices is None or due:
+        passed_s = (snapshot.now_s - account.at_s) * _time_scale(snapshot)
+        if account.prices is None or passed_s >= SOLVE_EVERY_S:
             account.prices = self._priced(account, snapshot)
         return account.prices
 
@@ -119,7 +128,7 @@ class EnergyPricing:
         facts = scenes.classes.facts
         running = {member.job_id: (member, scene.seen_s) for scene in scenes.all for member in scene.members}
         waiting = _waiting(account, snapshot)
-        account.look(running, waiting, snapshot.now_s)
+        account.look(running, waiting, snapshot.now_s, _time_scale(snapshot))
         work_s: dict[ClassKey, float] = defaultdict(float, account.arrived_s)
         for member in (*[member for member, _ in running.values()], *waiting.values()):
             work_s[member.key] += member.left_s
@@ -229,6 +238,11 @@ class _Performance:
         if len(families) > 1 and busy_pct > self._facts.settings.utilisation_limit_pct:
             return ()
         return (SetPerformance(seen.power_w, tuple(1 / seen.slowdowns[name] for name in families)),)
+
+
+def _time_scale(snapshot: ClusterSnapshot) -> float:
+    """Return how fast time passes on the pool's nodes: jobs of the fastest end soonest after a look."""
+    return max((state.node.time_scale for state in snapshot.nodes.values()), default=1.0)
 
 
 def _scenes(account: _Account, snapshot: ClusterSnapshot) -> Scenes:

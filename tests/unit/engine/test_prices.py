@@ -111,6 +111,17 @@ def test_who_has_ended_counts_in_what_the_pool_has_spent() -> None:
     assert later.ended_run_s > 0
 
 
+def test_on_simulated_nodes_time_counts_as_it_passes_there() -> None:
+    """Where a second lasts a thousand, who is gone after two of them ran to its end, and prices are due."""
+    pricing = EnergyPricing(HighsEnergySolver())
+    run = make_resident(
+        make_job("short", "J1", progress=make_progress(39, 40, unit_s=1404.0)), granted_s=NOW_S - 39 * 1.404
+    )
+    pricing.of(make_snapshot(hold_gpus(make_node("node", time_scale=1000.0), run), settings=LP))
+    later = pricing.of(make_snapshot(make_node("node", time_scale=1000.0), settings=LP, now_s=NOW_S + 2))
+    assert later.ended_run_s == pytest.approx(40 * 1404.0, rel=0.05)
+
+
 def test_prices_of_a_solver_that_is_not_there_are_an_error_that_names_the_setting() -> None:
     """What is installed never decides: lp without a solver is refused, greedy needs none."""
     with pytest.raises(InvalidSettingError, match=r"prices.*greedy"):
