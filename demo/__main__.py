@@ -38,7 +38,7 @@ BUILD = ROOT / "build" / "demo"
 POLICIES = ("exclusive", "eaco", "frontier")
 NODES = ("sim-1", "sim-2")
 GPUS_PER_NODE = 8
-# With three policies as many as leave the whole under four minutes on two cores.
+# With three policies as many as take about four minutes on two cores.
 EPOCHS = 9
 # Pairs of these trainings take 3.5 % longer: under frontier's default of 1.03 hardly any would share.
 LIMITS = {"frontier": {"mean_stretch": 1.05}}
