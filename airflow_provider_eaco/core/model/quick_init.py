@@ -1,4 +1,4 @@
-"""Frozen values that are made by the hundred thousand: their making costs a third, all else stays."""
+"""Frozen values that are made by the hundred thousand, and cheaper to make than ``dataclasses`` has them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def quick_init(kind: type[T]) -> type[T]:
     """Return the frozen dataclass with slots, with an ``__init__`` that does the same in less time.
 
     The one that ``dataclasses`` writes sets each field through ``object.__setattr__``, which looks the name
-    up on the class every time: a fifth of a simulation went into the making of reports and residents. A slot
-    sets its own value at once. Instances are as frozen as before.
+    up on the class every time; under a profiler that was 18 % of the samples of a run of B4. A slot sets its
+    own value at once. Instances are as frozen as before.
 
     :raises TypeError: if the class has no slots of its own for its fields, or takes some by keyword only.
     """
