@@ -126,7 +126,12 @@ class EnergyPricing:
     def _priced(self, account: _Account, snapshot: ClusterSnapshot) -> EnergyPrices:
         scenes = _scenes(account, snapshot)
         facts = scenes.classes.facts
-        running = {member.job_id: (member, scene.seen_s) for scene in scenes.all for member in scene.members}
+        running = {
+            member.job_id: (member, scene.seen_s)
+            for scene in scenes.all
+            for member in scene.members
+            if member.own
+        }
         waiting = _waiting(account, snapshot)
         account.look(running, waiting, snapshot.now_s, _time_scale(snapshot))
         work_s: dict[ClassKey, float] = defaultdict(float, account.arrived_s)

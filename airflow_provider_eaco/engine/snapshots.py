@@ -107,7 +107,7 @@ class SnapshotBuilder:
         return {
             pool.settings.name: ClusterSnapshot(
                 now_s=view.now_s,
-                pool=_with_used(pool, index.used_slots),
+                pool=_with_used(pool, index.used_slots, pools),
                 nodes=_usable(pool.settings, states),
                 waiting=tuple(waiting[pool.settings.name]),
                 profiles=profiles,
@@ -180,9 +180,11 @@ def _usable(settings: PoolSettings, states: Mapping[str, NodeState]) -> Mapping[
     return {name: state for name, state in states.items() if may_use(settings, name)}
 
 
-def _with_used(pool: PoolState, used: Mapping[str, int]) -> PoolState:
+def _with_used(pool: PoolState, used: Mapping[str, int], pools: Sequence[PoolState]) -> PoolState:
+    own = pool.settings.name
     return replace(
         pool,
+        others=frozenset([name for name in used if gpu_pool_of(name, pools) != own]),
         airflow_pools={
             name: AirflowPool(airflow_pool.slots, used.get(name, 0))
             for name, airflow_pool in pool.airflow_pools.items()

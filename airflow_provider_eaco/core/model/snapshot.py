@@ -41,7 +41,8 @@ class PoolState:
 
     What policies that steer have to know: ``node_power`` has the states of the nodes that can sleep, by name
     (a node that is missing there is on), ``power_limits_w`` the limits that are in force (a placement that
-    is missing there runs at its boards' own).
+    is missing there runs at its boards' own). ``others`` are the Airflow pools whose jobs hold GPUs and belong
+    to other GPU pools: on nodes that pools share, those are somebody else's to move and to answer for.
 
     What energy budgets have to know: ``energy_used`` in the present day (``None``: nobody counts), and
     ``asleep_w``, the draw of a node that sleeps (``None``: not known, it counts as an idle one). ``series``
@@ -57,6 +58,7 @@ class PoolState:
     energy_used: EnergyUsed | None = None
     asleep_w: float | None = None
     series: tuple[EnergySeries, ...] = ()
+    others: frozenset[str] = frozenset()
 
     def with_used(self, name: str, pool_slots: int) -> PoolState:
         """Return the state in which ``pool_slots`` more are used of that Airflow pool, if there is one."""

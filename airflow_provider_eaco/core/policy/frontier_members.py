@@ -29,6 +29,7 @@ class Member:
     ``work_s``: exclusive time of the whole run, ``left_s`` of its rest, ``spent_s`` time since it first
     started, all in device seconds; ``work_s`` is ``None`` where the total is not known. ``bears`` is the
     largest slowdown of the rest under which its own limits hold; ``slowdown`` is that of its present set.
+    ``own`` is false for jobs of other GPU pools on nodes that pools share.
     """
 
     job_id: str
@@ -39,6 +40,7 @@ class Member:
     bears: float
     movable: bool
     slowdown: float = 1.0
+    own: bool = True
 
     @property
     def done_s(self) -> float:
@@ -71,10 +73,13 @@ def newcomer(job: Job, gpu_model: str, moment: Moment) -> Member:
     return _member(job, class_of(job, gpu_model), moment, spent_s=spent_s, fresh_s=0.0)
 
 
-def resident_member(resident: Resident, held: GpuSet, slowdown: float, moment: Moment) -> Member:
+def resident_member(
+    resident: Resident, held: GpuSet, slowdown: float, moment: Moment, *, own: bool
+) -> Member:
     """Return the resident as it stands now, with its progress since the last report as predicted.
 
     :param slowdown: its own in the present set.
+    :param own: whether it is a job of the pool that is planned.
     """
     job, progress = resident.job, resident.job.progress
     told_s = progress.run_s + (progress.lost_s or 0.0)
@@ -91,7 +96,7 @@ def resident_member(resident: Resident, held: GpuSet, slowdown: float, moment: M
         spent_s += max((moment.now_s - since_s) * moment.time_scale, restart_s)
     key = class_of(job, held.gpus[0].model)
     member = _member(job, key, moment, spent_s=spent_s, fresh_s=fresh_s)
-    return replace(member, slowdown=slowdown)
+    return replace(member, slowdown=slowdown, own=own)
 
 
 def _spans_s(resident: Resident, from_s: float, moment: Moment) -> tuple[float, float]:

@@ -147,7 +147,7 @@ class Moves:
 
     def _may_move(self, member: Member) -> bool:
         long = member.work_s is not None and member.left_s > LEAST_LEFT_S
-        return member.movable and long and member.bears > 1 + 2 * RESTART_S / member.left_s
+        return member.own and member.movable and long and member.bears > 1 + 2 * RESTART_S / member.left_s
 
     def _price_j(self, member: Member) -> float:
         """Return what the restart is worth: work that is not done while somebody is present."""

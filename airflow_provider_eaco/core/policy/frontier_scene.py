@@ -72,10 +72,16 @@ class Scene:
         )
 
     def free_s(self, mean_stretch: float) -> float:
-        """Return what is left of the seconds that these may take longer under a mean stretch."""
+        """Return what is left of the seconds that these may take longer under a mean stretch.
+
+        A set without a job of the pool is not its to answer for; one that it shares counts with all that its
+        members lose.
+        """
+        if not any(member.own for member in self.members):
+            return 0.0
         free_s = -self.excess_s
         for member in self.members:
-            if member.work_s is not None:
+            if member.own and member.work_s is not None:
                 free_s += mean_stretch * member.work_s - member.spent_s - member.left_s
         return free_s
 
@@ -189,7 +195,13 @@ def _scene(
     seen_s = _seen_s(held, snapshot.now_s)
     moment = Moment(seen_s, snapshot.profiles, node.time_scale)
     members = tuple(
-        resident_member(resident, held, slowdown_of(prediction, resident.job.request.family), moment)
+        resident_member(
+            resident,
+            held,
+            slowdown_of(prediction, resident.job.request.family),
+            moment,
+            own=resident.job.pool not in snapshot.pool.others,
+        )
         for resident in held.residents
     )
     leaving = frozenset(

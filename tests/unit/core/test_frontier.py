@@ -149,6 +149,15 @@ def test_two_who_run_alone_are_brought_together_where_that_pays(left: int, moves
     assert [step.undo for step in asked] == ([False] if moves else [])
 
 
+def test_a_job_of_another_pool_is_never_asked_to_move() -> None:
+    """On nodes that pools share, somebody else's jobs are left where their pool has placed them."""
+    seen = snapshot(*[running(name, "J4", done=1) for name in ("a", "b")])
+    elsewhere = {resident.job.pool for node in seen.nodes.values() for resident in node.sets[0].residents}
+    assert run_checked(seen).instructions
+    theirs = replace(seen, pool=replace(seen.pool, others=frozenset(elsewhere)))
+    assert not run_checked(theirs).instructions
+
+
 def test_nobody_moves_who_has_no_checkpoint_or_while_others_wait() -> None:
     """Without a way back nobody is interrupted; with a queue the holes are filled from there."""
     fixed = [

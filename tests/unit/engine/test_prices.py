@@ -111,6 +111,16 @@ def test_who_has_ended_counts_in_what_the_pool_has_spent() -> None:
     assert later.ended_run_s > 0
 
 
+def test_what_jobs_of_other_pools_took_is_not_this_pools_to_answer_for() -> None:
+    """Nodes may serve several pools: who belongs to another one neither runs nor ends in this account."""
+    pricing = EnergyPricing(HighsEnergySolver())
+    first, later = pool(LP, "J1", "J4"), pool(LP, "J4", now_s=NOW_S + 2 * SOLVE_EVERY_S)
+    elsewhere = frozenset(node.sets[0].residents[0].job.pool for node in first.nodes.values())
+    theirs = [replace(seen, pool=replace(seen.pool, others=elsewhere)) for seen in (first, later)]
+    assert not pricing.of(theirs[0]).classes
+    assert pricing.of(theirs[1]).ended_work_s == 0
+
+
 def test_on_simulated_nodes_time_counts_as_it_passes_there() -> None:
     """Where a second lasts a thousand, who is gone after two of them ran to its end, and prices are due."""
     pricing = EnergyPricing(HighsEnergySolver())

@@ -153,6 +153,8 @@ def test_a_pool_sees_its_nodes_and_its_jobs(ledger: MemoryLedger) -> None:
     assert [job.job_id for job in snapshots["two"].waiting] == ["b"]
     used = {name: pool.used for name, pool in snapshots["one"].pool.airflow_pools.items()}
     assert used == {"one": 0, "two": 0, "other": 3}
+    others = {name: seen.pool.others for name, seen in snapshots.items()}
+    assert others == {"one": frozenset(), "two": {"other"}}, "an undeclared Airflow pool is the first one's"
     assert snapshots["one"].readings == {"n1-gpu00": reading}
 
 
