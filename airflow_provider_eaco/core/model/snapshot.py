@@ -41,8 +41,8 @@ class PoolState:
 
     What policies that steer have to know: ``node_power`` has the states of the nodes that can sleep, by name
     (a node that is missing there is on), ``power_limits_w`` the limits that are in force (a placement that
-    is missing there runs at its boards' own). ``others`` are the Airflow pools whose jobs hold GPUs and belong
-    to other GPU pools: on nodes that pools share, those are somebody else's to move and to answer for.
+    is missing there runs at its boards' own). ``others`` are the Airflow pools whose jobs hold GPUs and
+    belong to other GPU pools: on nodes that pools share, those are not this pool's to move or answer for.
 
     What energy budgets have to know: ``energy_used`` in the present day (``None``: nobody counts), and
     ``asleep_w``, the draw of a node that sleeps (``None``: not known, it counts as an idle one). ``series``
