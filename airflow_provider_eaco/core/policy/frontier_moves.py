@@ -87,12 +87,14 @@ class Moves:
         return scene.loss_j(self._worth) >= LEAST_GAIN_J
 
     def _one(self, source: int, scene: Scene, member: Member, goals: Sequence[int]) -> _Move | None:
-        goal = self._goal(member, source, goals)
-        if goal is None:
-            return None
-        rest = scene.with_members([each for each in scene.members if each is not member], self._classes)
-        gain_j = scene.loss_j(self._worth) - rest.loss_j(self._worth) - goal[1].loss_j - self._price_j(member)
-        return _Move(gain_j, source, ((member, goal[0]),))
+        left_j = scene.loss_without_j(member, self._worth) + self._price_j(member)
+        saved_j = scene.loss_j(self._worth) - left_j
+        # Nobody loses less than nothing: a set gains at most what it loses now.
+        worthwhile = [
+            place for place in goals if self._sets[place].loss_j(self._worth) >= LEAST_GAIN_J - saved_j
+        ]
+        goal = self._goal(member, source, worthwhile)
+        return None if goal is None else _Move(saved_j - goal[1].loss_j, source, ((member, goal[0]),))
 
     def _everybody(self, source: int, scene: Scene) -> _Move | None:
         present, self._sets = self._sets, list(self._sets)

@@ -55,6 +55,7 @@ class Scene:
     seen_s: float
     losses_j: dict[Worth, float] = field(default_factory=dict)
     additions: dict[tuple[Worth, str, float, float], Addition | None] = field(default_factory=dict)
+    without_j: dict[tuple[Worth, str], float] = field(default_factory=dict)
 
     def loss_j(self, worth: Worth) -> float:
         """Return what the members lose until they have ended."""
@@ -63,12 +64,27 @@ class Scene:
             known = self.losses_j[worth] = worth.loss_j(self.rests)
         return known
 
+    def loss_without_j(self, member: Member, worth: Worth) -> float:
+        """Return what the others lose until they have ended, if this one leaves now."""
+        asked = worth, member.job_id
+        known = self.without_j.get(asked)
+        if known is None:
+            rests = [rest for rest, each in zip(self.rests, self.members, strict=True) if each is not member]
+            known = self.without_j[asked] = worth.loss_j(rests)
+        return known
+
     def with_members(self, members: Sequence[Member], classes: Classes) -> Scene:
         """Return the set with other members."""
         rests = tuple([(classes.number(member.key), member.left_s) for member in members])
         excess_s = classes.excess_s(rests)
         return replace(
-            self, members=tuple(members), rests=rests, excess_s=excess_s, losses_j={}, additions={}
+            self,
+            members=tuple(members),
+            rests=rests,
+            excess_s=excess_s,
+            losses_j={},
+            additions={},
+            without_j={},
         )
 
     def free_s(self, mean_stretch: float) -> float:
@@ -120,6 +136,7 @@ class Scenes:
         for scene in self.all:
             scene.losses_j.clear()
             scene.additions.clear()
+            scene.without_j.clear()
 
     def follow(self, snapshot: ClusterSnapshot) -> Sequence[str]:
         """Be about the nodes of this snapshot; return the ids of the jobs in sets that are looked at anew."""
