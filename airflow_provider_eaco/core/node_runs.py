@@ -11,6 +11,11 @@ from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.ports import EnergyPart, RunMeter
 
+# What nodes and the provider's API say to each other has a format, oldest first. Both sides know two, so that
+# schedulers and workers may differ by one version. Format 2 adds the memory that living runs were seen to
+# use, and what a node has to know to look for strangers before a start.
+FORMATS = (1, 2)
+
 
 class RunState(StrEnum):
     """What is known of a run on a node. The last four are final.
@@ -52,12 +57,19 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class RunClaim:
-    """A lease that its node may begin: what its process has to find in its environment."""
+    """A lease that its node may begin: what its process has to find in its environment.
+
+    ``pool``: its job's Airflow pool, as the store knows it. ``alone``: nobody else holds its GPUs.
+    ``memory_margin_mib``: what its pool leaves free on them; ``None`` where nobody has told.
+    """
 
     job_id: str
     token: int
     family: str
     placement: Placement
+    pool: str = ""
+    alone: bool = False
+    memory_margin_mib: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,8 @@ class NodeReport:
     ``machine`` is the name of the machine that reports; ``living`` are the job ids and tokens of the runs
     that live there, whoever still wants them. Readings carry no instant of their own that anybody goes by.
     ``energy`` is what each run has used in all on each of its GPUs, so that a report may arrive twice;
-    ``counters`` are those of the whole machine.
+    ``counters`` are those of the whole machine. ``peaks_mib``: the most memory that each living run, by its
+    token, was seen to use on one of its GPUs; one of which that is not known is left out.
     """
 
     node: Node
@@ -93,6 +106,7 @@ class NodeReport:
     energy: tuple[EnergyPart, ...] = ()
     notes: tuple[RunNote, ...] = ()
     counters: MachineEnergy | None = None
+    peaks_mib: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

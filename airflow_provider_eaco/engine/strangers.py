@@ -1,8 +1,14 @@
-"""Somebody else uses GPUs that tasks hold: where that is wanted, those that can leave are asked to."""
+"""Somebody else uses GPUs that tasks hold: seen right before a start, and later, where those that can leave
+are asked to if that is wanted.
+"""
 
 from __future__ import annotations
 
-from airflow_provider_eaco.core.model.placement import LeaseState
+from collections.abc import Iterable
+from dataclasses import replace
+
+from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading
+from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import StrangerAction
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy.trial import newest_that_can_yield
@@ -32,14 +38,43 @@ def make_room(ledger: Ledger, decisions: DecisionLog, snapshot: ClusterSnapshot)
     return asked
 
 
-def _used_by_strangers(held: GpuSet, snapshot: ClusterSnapshot) -> list[str]:
-    """Return the GPUs of the set on which somebody else computes, or holds more than the pool's margin."""
+def used_before_start(
+    placement: Placement,
+    gpus: Iterable[Gpu],
+    readings: Iterable[GpuReading],
+    margin_mib: int | None,
+    *,
+    alone: bool,
+) -> list[str]:
+    """Return those of the GPUs that somebody else is known to use, looked at right before a start (C34).
+
+    :param gpus: the GPUs of the node.
+    :param margin_mib: what the pool leaves free; ``None`` if that is not known, and then only processes that
+        are seen count.
+    :param alone: nobody of ours is there yet.
+    """
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
     found = []
-    for gpu in held.gpus:
-        reading = snapshot.readings.get(gpu.uuid)
-        if reading is not None and (
-            reading.foreign_processes
-            or (reading.foreign_memory_mib or 0) > snapshot.pool.settings.memory_margin_mib
-        ):
-            found.append(gpu.uuid)
+    for reading in readings:
+        if reading.uuid not in placement.gpu_uuids:
+            continue
+        gpu = by_uuid.get(reading.uuid)
+        # What is used without a process that can be seen is told apart from the driver's own only where that
+        # is known.
+        seen = _with_unlisted(reading) if alone and gpu is not None and gpu.memory_reserved_mib else reading
+        if seen.foreign_processes or (margin_mib is not None and seen.is_used_by_others(margin_mib)):
+            found.append(reading.uuid)
     return found
+
+
+def _with_unlisted(reading: GpuReading) -> GpuReading:
+    """Return the reading of a GPU without a run of ours: all memory in use there is somebody else's."""
+    known = [each for each in (reading.foreign_memory_mib, reading.memory_used_mib) if each is not None]
+    return replace(reading, foreign_memory_mib=max(known, default=None))
+
+
+def _used_by_strangers(held: GpuSet, snapshot: ClusterSnapshot) -> list[str]:
+    """Return the GPUs of the set that somebody else is known to use; what is unknown moves nobody."""
+    margin_mib = snapshot.pool.settings.memory_margin_mib
+    readings = ((gpu.uuid, snapshot.readings.get(gpu.uuid)) for gpu in held.gpus)
+    return [uuid for uuid, seen in readings if seen is not None and seen.is_used_by_others(margin_mib)]

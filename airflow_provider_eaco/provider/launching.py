@@ -13,6 +13,7 @@ from airflow_provider_eaco.core.model.gpu import GpuHealth
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.ports import JobRecord, LaunchOrder, LedgerView
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
+from airflow_provider_eaco.engine.strangers import used_before_start
 from airflow_provider_eaco.provider import task_log
 from airflow_provider_eaco.provider.adoption import find_process
 from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
@@ -164,23 +165,16 @@ class Launcher:
             self._groups.kill(group)
 
     def _used_by_strangers(self, lease: Lease, facts: TaskFacts, meter: NodeMeter | None) -> list[str]:
-        """Return those of the lease's GPUs on which somebody else is, as of the last look at them (C34)."""
+        """Return those of the lease's GPUs on which somebody else is, as of the last look at them (C34).
+
+        A node with a worker looks by itself.
+        """
         if meter is None:
             return []
         margin_mib = self._services.settings.pool_for(facts.pool).memory_margin_mib
-        gpus = {gpu.uuid: gpu for node in meter.telemetry.inventory() for gpu in node.gpus}
-        found = []
-        for reading in meter.telemetry.read():
-            if reading.uuid not in lease.placement.gpu_uuids:
-                continue
-            foreign_mib, gpu = reading.foreign_memory_mib or 0, gpus.get(reading.uuid)
-            # Nobody of ours is there yet. What is used without a process that can be seen is told apart from
-            # the driver's own only where that is known.
-            if lease.state is LeaseState.EXCLUSIVE and gpu is not None and gpu.memory_reserved_mib:
-                foreign_mib = max(foreign_mib, reading.memory_used_mib or 0)
-            if reading.foreign_processes or foreign_mib > margin_mib:
-                found.append(reading.uuid)
-        return found
+        gpus = [gpu for node in meter.telemetry.inventory() for gpu in node.gpus]
+        alone = lease.state is LeaseState.EXCLUSIVE
+        return used_before_start(lease.placement, gpus, meter.telemetry.read(), margin_mib, alone=alone)
 
     def _order(self, task: HeldTask, lease: Lease, meter: NodeMeter | None) -> LaunchOrder:
         state = None if meter is None else meter.simulated_state

@@ -36,7 +36,16 @@ class MemoryWatch:
             for lease in view.leases
             if lease.token in groups and groups[lease.token].is_ending
         }
-        for each in overuses(view, self._services.profiles, self._used_mib):
+        elsewhere: dict[int, int] = {}
+        for meter in self._services.meters if groups else ():
+            elsewhere |= meter.peaks_mib()
+
+        def used_mib(lease: Lease) -> int | None:
+            if lease.token not in groups or self._services.workers.has_worker(lease.placement.node):
+                return elsewhere.get(lease.token)
+            return self._used_mib(lease)
+
+        for each in overuses(view, self._services.profiles, used_mib):
             group = groups.get(each.lease.token)
             if group is None:
                 continue

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Lease
+from airflow_provider_eaco.core.node_runs import RunClaim
 from airflow_provider_eaco.core.ports import Dispatcher, Occupant, RunMeter
 from airflow_provider_eaco.dispatch.celery import CeleryDispatcher, NodeDispatcher, NodeReference
 from airflow_provider_eaco.engine.admission_loop import CycleReport
@@ -58,7 +59,7 @@ def make_worker_side(settings: EacoSettings, here: Dispatcher, database: Databas
     return WorkerSide(
         NodeDispatcher(here, celery, workers.has_worker),
         workers,
-        (NodeMeter(_NoTelemetry(), runs=_ReportedRuns(runs)),),
+        (NodeMeter(_NoTelemetry(), runs=_ReportedRuns(runs), peaks_mib=runs.peaks_mib),),
         reports.readings,
     )
 
@@ -67,7 +68,15 @@ def make_node_door(settings: EacoSettings, database: Database) -> NodeDoor:
     """Return what the API for nodes leads to."""
     reports = SqlNodeReports(database, settings.node_timeout_s)
     interval_s = min(settings.node_timeout_s / _REPORTS_IN_TIMEOUT, _LONGEST_INTERVAL_S)
-    return NodeDoor(SqlNodeCredentials(database).accepts, reports.take, reports.claim, interval_s)
+
+    def claim(node: str, machine: str, token: int, job_id: str) -> RunClaim | None:
+        claimed = reports.claim(node, machine, token, job_id)
+        if claimed is None:
+            return None
+        margin_mib = settings.pool_for(claimed.pool).memory_margin_mib
+        return replace(claimed, memory_margin_mib=margin_mib)
+
+    return NodeDoor(SqlNodeCredentials(database).accepts, reports.take, claim, interval_s)
 
 
 class KnownWorkers:

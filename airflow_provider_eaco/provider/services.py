@@ -84,8 +84,9 @@ class NodeMeter:
     """A meter with what a task on its nodes has to find in its environment.
 
     ``simulated_state``: path of the device model, for simulated nodes; ``energy`` closes energy records;
-    ``runs`` tells what was seen of a run that ends; ``live`` is a meter over real devices. A meter that
-    leaves one out measures that much less.
+    ``runs`` tells what was seen of a run that ends; ``live`` is a meter over real devices; ``peaks_mib``
+    tells the memory of runs that live on other machines, by token, all with one look. A meter that leaves one
+    out measures that much less.
     """
 
     telemetry: Telemetry
@@ -93,6 +94,7 @@ class NodeMeter:
     runs: RunMeters | None = None
     simulated_state: str | None = None
     live: LiveMeter | None = None
+    peaks_mib: Callable[[], Mapping[int, int]] = dict
 
 
 @dataclass(frozen=True, slots=True)

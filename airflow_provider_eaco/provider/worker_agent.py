@@ -18,6 +18,7 @@ from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
 from airflow_provider_eaco.core.model.gpu import GpuHealth, Node
 from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, RunState, ValidRun
 from airflow_provider_eaco.core.ports import Dispatcher, LaunchOrder, Occupant
+from airflow_provider_eaco.engine.strangers import used_before_start
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.worker_api import NodeApiError
 from airflow_provider_eaco.provider.worker_energy import ReportedEnergy
@@ -222,6 +223,12 @@ class NodeAgent:
             cause = f"GPU {', '.join(missing)} is not on node {self._machine.node}, or out of order"
             self._memory.news[claim.token] = RunNews(claim.token, RunState.REFUSED, cause=cause)
             return
+        used = self._used_by_strangers(claim)
+        if used:
+            cause = f"GPU {', '.join(used)} is used by somebody else since it was granted"
+            log.warning("Not begun: job_id=%s token=%s why=%s", claim.job_id, claim.token, cause)
+            self._memory.news[claim.token] = RunNews(claim.token, RunState.REFUSED, cause=cause)
+            return
         try:
             self._register.add((claim.job_id, claim.token))
             reference = self._machine.dispatcher.start(self._machine.order(claim, payload))
@@ -240,6 +247,12 @@ class NodeAgent:
         """Return those of the granted GPUs that are not here, or are out of order (C51)."""
         sound = {gpu.uuid for gpu in self._node().gpus if gpu.health is not GpuHealth.UNHEALTHY}
         return [uuid for uuid in claim.placement.gpu_uuids if uuid not in sound]
+
+    def _used_by_strangers(self, claim: RunClaim) -> list[str]:
+        """Return those of the granted GPUs on which somebody else is, as of the last look at them (C34)."""
+        readings, gpus = self._machine.meter.telemetry.read(), self._node().gpus
+        margin_mib = claim.memory_margin_mib
+        return used_before_start(claim.placement, gpus, readings, margin_mib, alone=claim.alone)
 
     def _note_begun(self, job_id: str, token: int, reference: str) -> None:
         self._memory.begun[token] = _Begun(job_id, token, reference)
@@ -280,6 +293,7 @@ class NodeAgent:
             energy=self._energy.totals(),
             notes=self._energy.notes(),
             counters=self._energy.counters,
+            peaks_mib=self._peaks_mib(),
         )
         try:
             valid = self._api.report(report)
@@ -294,6 +308,18 @@ class NodeAgent:
         self._forget_energy()
         memory.valid = valid
         self._follow(valid)
+
+    def _peaks_mib(self) -> tuple[tuple[int, int], ...]:
+        """Return the most memory that each living run was seen to use, as far as it is known."""
+        meters = self._machine.meter.runs
+        if meters is None:
+            return ()
+        seen = ((run.token, meters.run_meter(run.job_id, run.token)) for run in self._memory.begun.values())
+        return tuple(
+            (token, meter.memory_peak_mib)
+            for token, meter in seen
+            if meter is not None and meter.memory_peak_mib is not None
+        )
 
     def _measure(self, left: _Begun | None = None) -> None:
         """Take in what runs and the machine have used; of one that has left, all that is known now."""

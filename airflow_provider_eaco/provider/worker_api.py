@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import requests
@@ -12,9 +14,12 @@ from airflow_provider_eaco.core.energy.records import MachineEnergy
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading
 from airflow_provider_eaco.core.model.placement import Placement
-from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, RunState, ValidRun
+from airflow_provider_eaco.core.node_runs import FORMATS, NodeReport, RunClaim, RunNews, RunState, ValidRun
+
+log = logging.getLogger(__name__)
 
 _TIMEOUT_S = (3.0, 10.0)
+_OK, _NOT_UNDERSTOOD = 200, 422
 
 # As long as the API takes.
 _MAX_ORIGIN = 255
@@ -42,6 +47,7 @@ class NodeApi:
         # A .netrc entry for the same host would replace the credential.
         self._session.trust_env = False
         self._session.headers["Authorization"] = f"Bearer {credential}"
+        self._format = FORMATS[-1]
         #: How often the API wants to hear of this node.
         self.interval_s = 1.0
 
@@ -50,17 +56,27 @@ class NodeApi:
 
         :raises NodeApiError: without an answer that says so.
         """
-        answer = self._post("starts", {"v": 1, "machine": self._machine, "token": token, "job_id": job_id})
+        asked = {"machine": self._machine, "token": token, "job_id": job_id}
+        answer = self._post("starts", lambda version: {"v": version, **asked})
         if answer.get("start") is not True:
             return None
-        return RunClaim(job_id, token, answer["family"], Placement(self._node, tuple(answer["gpu_uuids"])))
+        return RunClaim(
+            job_id,
+            token,
+            answer["family"],
+            Placement(self._node, tuple(answer["gpu_uuids"])),
+            alone=answer.get("alone", False),
+            memory_margin_mib=answer.get("memory_margin_mib"),
+        )
 
     def report(self, report: NodeReport) -> tuple[ValidRun, ...]:
         """Tell how the node is and return the runs that it may have now.
 
         :raises NodeApiError: if the report was not taken.
         """
-        answer = self._post("report", _as_json(report))
+        answer = self._post("report", partial(_as_json, report))
+        newest = min(int(answer.get("newest", self._format)), FORMATS[-1])
+        self._format = max(self._format, newest)
         self.interval_s = float(answer.get("interval_s", self.interval_s))
         return tuple(_valid_run(self._node, run) for run in answer["runs"])
 
@@ -68,26 +84,39 @@ class NodeApi:
         """Close the connection."""
         self._session.close()
 
-    def _post(self, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            answer = self._session.post(
-                f"{self._url}/{what}", json=body, timeout=_TIMEOUT_S, allow_redirects=False
-            )
-            if answer.status_code == 200:
-                found: dict[str, Any] = answer.json()
-                if found.get("v") == 1:
-                    return found
-        except (requests.RequestException, ValueError) as error:
-            raise NodeApiError(f"{self._url} cannot be reached: {error}", is_refusal=False) from error
+    def _post(self, what: str, body_in: Callable[[int], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the answer, in the newest format that both sides know."""
+        answer, told = self._send(what, body_in(self._format))
+        while answer.status_code == _NOT_UNDERSTOOD and self._format > FORMATS[0]:
+            log.warning("The API does not take format %s, an older one is tried", self._format)
+            self._format -= 1
+            answer, told = self._send(what, body_in(self._format))
+        if answer.status_code == _OK and told is not None and told.get("v") == self._format:
+            return told
         said = answer.text[:300]
         is_refusal = 400 <= answer.status_code < 500
         raise NodeApiError(f"{self._url}/{what} answers {answer.status_code}: {said}", is_refusal=is_refusal)
 
+    def _send(self, what: str, body: Mapping[str, Any]) -> tuple[requests.Response, dict[str, Any] | None]:
+        try:
+            answer = self._session.post(
+                f"{self._url}/{what}", json=body, timeout=_TIMEOUT_S, allow_redirects=False
+            )
+            return answer, answer.json() if answer.status_code == _OK else None
+        except (requests.RequestException, ValueError) as error:
+            raise NodeApiError(f"{self._url} cannot be reached: {error}", is_refusal=False) from error
 
-def _as_json(report: NodeReport) -> dict[str, Any]:
+
+def _as_json(report: NodeReport, version: int = FORMATS[-1]) -> dict[str, Any]:
+    told = {"v": version, **_in_any_format(report)}
+    if version > 1:
+        told["peaks"] = [{"token": token, "memory_mib": peak_mib} for token, peak_mib in report.peaks_mib]
+    return told
+
+
+def _in_any_format(report: NodeReport) -> dict[str, Any]:
     node = report.node
     return {
-        "v": 1,
         "machine": report.machine,
         "available": node.available,
         "host_memory_mib": node.host_memory_mib,

@@ -28,6 +28,7 @@ _READING = (
     "power_w",
     "energy_j",
     "foreign_memory_mib",
+    "foreign_processes",
 )
 
 
@@ -180,6 +181,7 @@ def save_readings(connection: Connection, readings: Sequence[GpuReading]) -> Non
                 "power_w": reading.power_w,
                 "energy_j": reading.energy_j,
                 "foreign_memory_mib": reading.foreign_memory_mib,
+                "foreign_processes": reading.foreign_processes,
             }
             for reading in sorted(readings, key=lambda reading: reading.uuid)
         ],

@@ -14,7 +14,7 @@ from airflow_provider_eaco.store import machine_energy
 from airflow_provider_eaco.store.energy import bring_to, note_run
 from airflow_provider_eaco.store.inventory import readings_of, save_nodes, save_readings
 from airflow_provider_eaco.store.node_credentials import take_turn
-from airflow_provider_eaco.store.node_runs import claim, nodes_of_runs, note_news, valid_runs
+from airflow_provider_eaco.store.node_runs import claim, nodes_of_runs, note_news, note_peaks, valid_runs
 from airflow_provider_eaco.store.node_tables import node_credential as credential_table
 from airflow_provider_eaco.store.node_tables import node_run as run_table
 from airflow_provider_eaco.store.schema import gpu as gpu_table
@@ -55,6 +55,7 @@ class SqlNodeReports:
             _check_gpus(connection, node.name, [gpu.uuid for gpu in node.gpus])
             now_s = self._database.now_s(connection)
             note_news(connection, node.name, report.news, now_s)
+            note_peaks(connection, node.name, report.peaks_mib)
             valid = valid_runs(connection, node.name)
             strays = set(report.living) - {(run.job_id, run.token) for run in valid}
             save_nodes(connection, [replace(node, available=node.available and not strays)], now_s)
@@ -108,7 +109,7 @@ def _add_energy(connection: Connection, report: NodeReport, now_s: float) -> Non
 
 def _check_runs(connection: Connection, report: NodeReport) -> None:
     tokens = {news.token for news in report.news} | {part.token for part in report.energy}
-    tokens |= {note.token for note in report.notes}
+    tokens |= {note.token for note in report.notes} | {token for token, _ in report.peaks_mib}
     for token, node in nodes_of_runs(connection, tokens).items():
         if node != report.node.name:
             raise NodeRefusedError(f"lease {token} is not one of node {report.node.name!r}")

@@ -6,12 +6,13 @@ Whoever begins a run and whoever gives it up change the same row: of two at once
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.engine import Connection
 
+from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.node_runs import (
     FINAL_STATES,
@@ -117,11 +118,28 @@ class SqlNodeRuns:
             return bool(nodes_of_runs(connection, [token]))
 
     def meter(self, token: int) -> RunMeter | None:
-        """Return what the node saw of the run until its end, ``None`` if it saw nothing."""
+        """Return what the node saw of the run until its end, ``None`` if it saw nothing.
+
+        Its memory peak is that of the whole run, whichever worker has seen it.
+        """
         with self._database.reading() as connection:
-            query = select(run_table.c.meter).where(run_table.c.token == token)
-            seen = connection.execute(query).scalar_one_or_none()
-        return None if seen is None else RunMeter(**{**seen, "scope": PowerScope(seen["scope"])})
+            query = select(run_table.c.meter, run_table.c.memory_peak_mib).where(run_table.c.token == token)
+            row = connection.execute(query).one_or_none()
+        if row is None or row.meter is None:
+            return None
+        seen = RunMeter(**{**row.meter, "scope": PowerScope(row.meter["scope"])})
+        peaks = [each for each in (seen.memory_peak_mib, row.memory_peak_mib) if each is not None]
+        return replace(seen, memory_peak_mib=max(peaks, default=None))
+
+    def peaks_mib(self) -> Mapping[int, int]:
+        """Return the most memory that each living run was seen to use on one of its GPUs, by token; a run of
+        which that is not known is left out.
+        """
+        query = select(run_table.c.token, run_table.c.memory_peak_mib).where(
+            run_table.c.state == RunState.RUNNING.value, run_table.c.memory_peak_mib.is_not(None)
+        )
+        with self._database.reading() as connection:
+            return {row.token: row.memory_peak_mib for row in connection.execute(query)}
 
 
 def claim(connection: Connection, node: str, token: int, job_id: str) -> RunClaim | None:
@@ -144,8 +162,11 @@ def claim(connection: Connection, node: str, token: int, job_id: str) -> RunClai
     )
     if connection.execute(begins).rowcount != 1:
         return None
-    family = select(job_table.c.family).where(job_table.c.job_id == job_id)
-    return RunClaim(job_id, token, connection.execute(family).scalar_one(), lease.placement)
+    job = connection.execute(
+        select(job_table.c.family, job_table.c.pool).where(job_table.c.job_id == job_id)
+    ).one()
+    alone = lease.state is LeaseState.EXCLUSIVE
+    return RunClaim(job_id, token, job.family, lease.placement, job.pool, alone)
 
 
 def note_news(connection: Connection, node: str, news: Sequence[RunNews], now_s: float) -> None:
@@ -163,6 +184,15 @@ def note_news(connection: Connection, node: str, news: Sequence[RunNews], now_s:
         before = [state.value for state in _MAY_BECOME[each.state]]
         told = update(run_table).where(run_table.c.token == each.token, run_table.c.node == node)
         connection.execute(told.where(run_table.c.state.in_(before)).values(**values))
+
+
+def note_peaks(connection: Connection, node: str, peaks_mib: Sequence[tuple[int, int]]) -> None:
+    """Remember the most memory that each run of the node was seen to use; a peak never becomes less."""
+    for token, peak_mib in peaks_mib:
+        known_mib = run_table.c.memory_peak_mib
+        told = update(run_table).where(run_table.c.token == token, run_table.c.node == node)
+        grown = told.where(or_(known_mib.is_(None), known_mib < peak_mib))
+        connection.execute(grown.values(memory_peak_mib=peak_mib))
 
 
 def nodes_of_runs(connection: Connection, tokens: Collection[int]) -> dict[int, str]:

@@ -37,6 +37,8 @@ node_run = Table(
     Column("cause", Text),
     Column("grace_s", Double),
     Column("meter", JsonText),
+    # The most that it was seen to use of one of its GPUs while it lived; only grows.
+    Column("memory_peak_mib", BigInteger),
     Column("ordered_at", Instant, nullable=False),
     Column("stop_asked_at", Instant),
     # NULL until the run is over, or was never begun.

@@ -68,6 +68,7 @@ gpu_reading = Table(
     Column("power_w", Double),
     Column("energy_j", Double),
     Column("foreign_memory_mib", BigInteger),
+    Column("foreign_processes", Integer),
 )
 
 job = Table(

@@ -276,7 +276,7 @@ def _reading(
     if energy_j is None:
         return GpuReading(uuid, now_s)
     if held is None:
-        return GpuReading(uuid, now_s, 0.0, 0, node.idle_w, energy_j, 0)
+        return GpuReading(uuid, now_s, 0.0, 0, node.idle_w, energy_j, 0, 0)
     memories = [model.residents[key].memory_mib for key in held.members]
     known = [memory for memory in memories if memory is not None]
     return GpuReading(
@@ -287,6 +287,7 @@ def _reading(
         power_w=held.power_w / len(held.gpu_uuids),
         energy_j=energy_j,
         foreign_memory_mib=0,
+        foreign_processes=0,
     )
 
 

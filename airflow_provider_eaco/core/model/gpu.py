@@ -133,3 +133,12 @@ class GpuReading:
     energy_j: float | None = None
     foreign_memory_mib: int | None = None
     foreign_processes: int | None = None
+
+    def is_used_by_others(self, margin_mib: int) -> bool | None:
+        """Tell whether somebody else computes there, or holds more than ``margin_mib``; ``None``: that is
+        not known. Who is seen counts, whatever else is unknown; memory that was told and is within the margin
+        is nobody's use as long as no process is seen.
+        """
+        if self.foreign_processes:
+            return True
+        return None if self.foreign_memory_mib is None else self.foreign_memory_mib > margin_mib

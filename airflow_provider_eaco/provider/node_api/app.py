@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
-from airflow_provider_eaco.core.node_runs import NodeRefusedError, RunClaim, ValidRun
+from airflow_provider_eaco.core.node_runs import FORMATS, NodeRefusedError, RunClaim, ValidRun
 from airflow_provider_eaco.provider.node_api.door import NodeDoor
-from airflow_provider_eaco.provider.node_api.models import ReportModel, StartModel
+from airflow_provider_eaco.provider.node_api.models import REPORTS, STARTS
 from airflow_provider_eaco.provider.node_settings import is_node_name
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def create_app(door: NodeDoor) -> FastAPI:
     @app.post("/{node}/report")
     async def report(node: str, request: Request) -> JSONResponse:
         return await _answer(
-            door, node, request, ReportModel, lambda sent: _runs(door, door.take(sent.as_report(node)))
+            door, node, request, REPORTS, lambda sent: _runs(sent.v, door, door.take(sent.as_report(node)))
         )
 
     @app.post("/{node}/starts")
@@ -52,8 +52,8 @@ def create_app(door: NodeDoor) -> FastAPI:
             door,
             node,
             request,
-            StartModel,
-            lambda sent: _claim(door.claim(node, sent.machine, sent.token, sent.job_id)),
+            STARTS,
+            lambda sent: _claim(sent.v, door.claim(node, sent.machine, sent.token, sent.job_id)),
         )
 
     return app
@@ -63,7 +63,7 @@ async def _answer(
     door: NodeDoor,
     node: str,
     request: Request,
-    model: type[_Model],
+    model: TypeAdapter[_Model],
     act: Callable[[_Model], dict[str, Any]],
 ) -> JSONResponse:
     try:
@@ -103,24 +103,32 @@ async def _body(request: Request) -> bytes:
     raise _RefusedError(413, f"a request has at most {MAX_BODY_BYTES} bytes")
 
 
-def _parsed(model: type[_Model], body: bytes) -> _Model:
+def _parsed(model: TypeAdapter[_Model], body: bytes) -> _Model:
     try:
-        return model.model_validate_json(body)
+        return model.validate_json(body)
     except ValidationError as error:
         # Where, and not what: the sender's text has no business in our log.
         places = sorted({".".join(map(str, each["loc"]))[:80] for each in error.errors()})
-        raise _RefusedError(422, f"not a request of this version: {', '.join(places[:5])}") from None
+        formats = ", ".join(map(str, FORMATS))
+        raise _RefusedError(
+            422, f"not a request of the formats {formats}: {', '.join(places[:5]) or 'v'}"
+        ) from None
 
 
-def _claim(claim: RunClaim | None) -> dict[str, Any]:
+def _claim(version: int, claim: RunClaim | None) -> dict[str, Any]:
     if claim is None:
-        return {"v": 1, "start": False}
-    return {"v": 1, "start": True, "family": claim.family, "gpu_uuids": list(claim.placement.gpu_uuids)}
+        return {"v": version, "start": False}
+    told: dict[str, Any] = {"family": claim.family, "gpu_uuids": list(claim.placement.gpu_uuids)}
+    if version > 1:
+        told |= {"alone": claim.alone, "memory_margin_mib": claim.memory_margin_mib}
+    return {"v": version, "start": True, **told}
 
 
-def _runs(door: NodeDoor, runs: tuple[ValidRun, ...]) -> dict[str, Any]:
+def _runs(version: int, door: NodeDoor, runs: tuple[ValidRun, ...]) -> dict[str, Any]:
     return {
-        "v": 1,
+        "v": version,
+        # A node that fell back to an older format comes back by this.
+        "newest": FORMATS[-1],
         "interval_s": door.interval_s,
         "runs": [
             {

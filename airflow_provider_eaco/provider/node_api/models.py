@@ -5,9 +5,10 @@ Bounds keep every value inside what the database's columns take, so that no repo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, SplitRule
 from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
@@ -56,7 +57,7 @@ class ReadingModel(_Strict):
     power_w: _Number | None = None
     energy_j: _Number | None = None
     foreign_memory_mib: _Mib | None = None
-    foreign_processes: Annotated[int, Field(ge=0, le=2**31)] | None = None
+    foreign_processes: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
 
 class MeterModel(_Strict):
@@ -130,8 +131,15 @@ class CountersModel(_Strict):
     seconds: _Number = 0.0
 
 
+class PeakModel(_Strict):
+    """The most that one living run was seen to use of one of its GPUs."""
+
+    token: _Token
+    memory_mib: _Mib
+
+
 class ReportModel(_Strict):
-    """One report. ``available`` is false when the node takes nothing new."""
+    """One report in format 1. ``available`` is false when the node takes nothing new."""
 
     v: Literal[1]
     machine: _Name
@@ -183,13 +191,31 @@ class ReportModel(_Strict):
         )
 
 
-class StartModel(_Strict):
-    """A node asks whether it may begin a run."""
+class Report2Model(ReportModel):
+    """One report in format 2."""
 
-    v: Literal[1]
+    v: Literal[2]  # type: ignore[assignment]  # of the format that it extends nothing else changes
+    peaks: Annotated[list[PeakModel], Field(max_length=MAX_RUNS)] = []
+
+    def as_report(self, node: str) -> NodeReport:
+        """Return it as the store takes it, said by this node."""
+        peaks_mib = tuple((each.token, each.memory_mib) for each in self.peaks)
+        return replace(super().as_report(node), peaks_mib=peaks_mib)
+
+
+class StartModel(_Strict):
+    """A node asks whether it may begin a run; the same in both formats."""
+
+    v: Literal[1, 2]
     machine: _Name
     token: _Token
     job_id: _JobId
+
+
+REPORTS: TypeAdapter[ReportModel] = TypeAdapter(
+    Annotated[ReportModel | Report2Model, Field(discriminator="v")]
+)
+STARTS: TypeAdapter[StartModel] = TypeAdapter(StartModel)
 
 
 def _counters(node: str, counters: CountersModel) -> MachineEnergy:

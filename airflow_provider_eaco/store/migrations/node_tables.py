@@ -31,6 +31,7 @@ def create_node_tables() -> None:
         sa.Column("cause", sa.Text()),
         sa.Column("grace_s", sa.Double()),
         sa.Column("meter", sa.Text()),
+        sa.Column("memory_peak_mib", sa.BigInteger()),
         sa.Column("ordered_at", sa.TIMESTAMP(timezone=True), nullable=False),
         sa.Column("stop_asked_at", sa.TIMESTAMP(timezone=True)),
         sa.Column("ended_at", sa.TIMESTAMP(timezone=True)),

@@ -89,7 +89,14 @@ BODIES: dict[str, tuple[Callable[[Gate], Any], int]] = {
         ),
         413,
     ),
-    "another version": (_changed(v=2), 422),
+    "a format that nobody knows": (_changed(v=3), 422),
+    "no format": (_changed(v=None), 422),
+    "what the next format has": (_changed(peaks=[]), 422),
+    "memory of a run below 0": (_changed(v=2, peaks=[{"token": 1, "memory_mib": -1}]), 422),
+    "more processes than a column takes": (
+        _changed(readings=[{"uuid": gpu_of("one"), "foreign_processes": 2**31}]),
+        422,
+    ),
     "an unknown key": (_changed(admin=True), 422),
     "the name of another node": (_changed(node="two"), 422),
     "no machine": (_changed(machine=""), 422),
@@ -120,6 +127,10 @@ BODIES: dict[str, tuple[Callable[[Gate], Any], int]] = {
 OTHERS: dict[str, tuple[Callable[[Gate], Any], int]] = {
     "the end of another node's run": (_someone_elses_run, 409),
     "another node's GPU": (_someone_elses_gpu, 409),
+    "the memory of another node's run": (
+        lambda gate: gate.report("two", v=2, peaks=[{"token": gate.lease.token, "memory_mib": 1}]),
+        409,
+    ),
     "from a second machine": (lambda gate: gate.report("one", machine="copy"), 409),
     "a start from a second machine": (lambda gate: gate.start("one", gate.lease.token, machine="copy"), 409),
 }

@@ -206,6 +206,42 @@ def test_what_a_run_was_seen_to_need_is_kept(gate: Gate) -> None:
     )
 
 
+def test_both_formats_are_taken(gate: Gate) -> None:
+    """An older worker is answered in its own format; a newer one also learns what it has to look for."""
+    old = gate.start("one", gate.lease.token).json()
+    new = gate.start("one", gate.lease.token, v=2).json()
+    assert new == {**old, "v": 2, "alone": True, "memory_margin_mib": None}
+    for version in (1, 2):
+        answer = gate.report("one", v=version).json()
+        assert (answer["v"], answer["newest"]) == (version, 2)
+
+
+def test_c36_a_living_run_s_memory_only_grows(gate: Gate) -> None:
+    """The scheduler sees what its node saw, a new worker of which begins to look anew; after its end it is
+    still the least that the run is known to have needed (C36, C37).
+    """
+    begun(gate)
+    assert gate.runs.peaks_mib() == {}
+    for peak_mib in (5000, 3000):
+        told = gate.report("one", v=2, peaks=[{"token": gate.lease.token, "memory_mib": peak_mib}])
+        assert told.status_code == 200, told.text
+        assert gate.runs.peaks_mib() == {gate.lease.token: 5000}
+    ended = {"token": gate.lease.token, "state": "ended", "exit_code": 0, "meter": {"memory_peak_mib": 4096}}
+    gate.report("one", v=2, news=[ended])
+    assert gate.runs.peaks_mib() == {}
+    seen = gate.runs.meter(gate.lease.token)
+    assert seen is not None
+    assert seen.memory_peak_mib == 5000
+
+
+def test_c34_strangers_on_a_node_are_seen_by_the_scheduler(gate: Gate) -> None:
+    """Processes and memory of somebody else arrive as they were read; what is unknown stays so."""
+    gate.report("one", readings=[{"uuid": gpu_of("one"), "foreign_processes": 2}])
+    readings = {reading.uuid: reading for reading in gate.reports.readings()}
+    assert readings[gpu_of("one")].is_used_by_others(512) is True
+    assert readings[gpu_of("one", 1)].is_used_by_others(512) is None
+
+
 def test_a_withdrawn_lease_does_not_begin(gate: Gate) -> None:
     """What was withdrawn before it was sent, or before its node asked, never begins; what has begun stays."""
     unsent = gate.grant("unsent", "one", index=1)

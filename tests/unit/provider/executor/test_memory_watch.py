@@ -10,7 +10,8 @@ from airflow_provider_eaco.core.model.job import GpuRequest, Share
 from airflow_provider_eaco.core.model.pool import MemoryGrowth
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.ports import RunMeter
-from airflow_provider_eaco.provider.services import NodeMeter
+from airflow_provider_eaco.provider.memory_watch import MemoryWatch
+from airflow_provider_eaco.provider.services import NodeMeter, NoWorkers
 from tests.builders import make_pair, make_solo
 from tests.unit.provider.executor.lane_rig import LaneRig, parts_in_memory
 
@@ -25,6 +26,13 @@ class Seen:
 
     def run_meter(self, job_id: str, token: int) -> RunMeter | None:
         return RunMeter(memory_peak_mib=self.peak_mib[job_id]) if job_id in self.peak_mib else None
+
+
+class AllHaveWorkers(NoWorkers):
+    """Every node is another machine."""
+
+    def has_worker(self, node: str) -> bool:
+        return True
 
 
 class Pair:
@@ -149,3 +157,14 @@ def test_c38_who_ran_out_waits_and_runs_alone(pair: Pair) -> None:
     pair.rig.dispatcher.end("j1")
     pair.rig.beat()
     assert pair.rig.phase("j2") == "running"
+
+
+def test_c36_growth_on_a_node_with_a_worker_is_seen_by_its_reports(pair: Pair) -> None:
+    """What its node has told of living runs counts as what a meter of this machine sees."""
+    tokens = {lease.job_id: lease.token for lease in pair.rig.ledger.view().leases}
+    far = NodeMeter(pair.rig.meter, peaks_mib=lambda: {tokens["j2"]: 12 * GIB})
+    services = replace(pair.rig.services, meters=(far,), workers=AllHaveWorkers())
+    watch = MemoryWatch(services, pair.rig.lane.groups)
+    pair.rig.lane.show(watch.look)
+    assert pair.killed() == ["j2"]
+    assert "memory_grew" not in pair.events("j1")

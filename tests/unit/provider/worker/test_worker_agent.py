@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunState, ValidRun
-from airflow_provider_eaco.core.ports import LaunchOrder, Occupant, ProcessState
+from airflow_provider_eaco.core.ports import LaunchOrder, Occupant, ProcessState, RunMeter
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.worker_agent import Machine, NodeAgent
 from airflow_provider_eaco.provider.worker_api import NodeApiError
@@ -63,6 +64,8 @@ class FakeMachine:
         self.occupants: Sequence[Occupant] = ()
         self.gpus: tuple[Gpu, ...] = (Gpu("GPU-1", "gpu-1", 0, "V100", 32768),)
         self.refuse: Exception | None = None
+        self.readings: Sequence[GpuReading] = ()
+        self.peak_mib: int | None = None
 
     def start(self, order: LaunchOrder) -> str:
         if self.refuse is not None:
@@ -84,7 +87,10 @@ class FakeMachine:
         return (Node("gpu-1", self.gpus),)
 
     def read(self) -> Sequence[GpuReading]:
-        return ()
+        return self.readings
+
+    def run_meter(self, job_id: str, token: int) -> RunMeter | None:
+        return RunMeter(memory_peak_mib=self.peak_mib)
 
     def occupy(self, occupants: Sequence[Occupant]) -> None:
         self.occupants = occupants
@@ -120,7 +126,7 @@ class Rig:
         def order(claim: RunClaim, payload: str) -> LaunchOrder:
             return LaunchOrder(claim.job_id, claim.token, "m:f", payload, {}, claim.placement)
 
-        meter = NodeMeter(self.machine)
+        meter = NodeMeter(self.machine, runs=self.machine)
         machine = Machine("gpu-1", "host", meter, self.machine, order, self.machine.find)
         return NodeAgent(machine, self.api, self.register, lambda: self.now_s)
 
@@ -214,6 +220,55 @@ def test_c51_a_gpu_that_is_not_here_is_refused(gpus: tuple[Gpu, ...], rig: Rig) 
     assert rig.machine.started == []
     assert rig.api.news == [(7, RunState.REFUSED, None)]
     assert rig.api.reports[-1].node.gpus == gpus
+
+
+RESERVED = (Gpu("GPU-1", "gpu-1", 0, "V100", 32768, memory_reserved_mib=400),)
+
+
+@pytest.mark.parametrize(
+    ("seen", "alone", "margin_mib", "begins"),
+    [
+        ({"foreign_processes": 1}, False, 512, False),
+        ({"foreign_memory_mib": 600}, False, 512, False),
+        ({"foreign_memory_mib": 500}, False, 512, True),
+        ({"memory_used_mib": 30_000}, True, 512, False),
+        ({"memory_used_mib": 30_000}, False, 512, True),
+        ({}, True, 512, True),
+        ({"foreign_memory_mib": 600}, True, None, True),
+        ({"foreign_processes": 1}, True, None, False),
+    ],
+    ids=[
+        "a process",
+        "memory",
+        "within the margin",
+        "unlisted, and nobody of ours is there",
+        "unlisted, beside one of ours",
+        "unknown",
+        "memory, and an API that tells no margin",
+        "a process, and an API that tells no margin",
+    ],
+)
+def test_c34_an_outsider_that_came_since_the_grant_is_refused(
+    seen: dict[str, int], alone: bool, margin_mib: int | None, begins: bool, rig: Rig
+) -> None:
+    """The node looks again right before the start, gives the run back, and its task waits anew (C34)."""
+    rig.machine.gpus = RESERVED
+    rig.machine.readings = (GpuReading("GPU-1", 0.0, **seen), GpuReading("GPU-2", 0.0, foreign_processes=1))
+    rig.api.claims[7] = replace(CLAIM, alone=alone, memory_margin_mib=margin_mib)
+    rig.api.valid = (VALID,) if begins else ()
+    rig.step(1.0, MESSAGE)
+    assert len(rig.machine.started) == begins
+    state = RunState.RUNNING if begins else RunState.REFUSED
+    assert rig.api.news == [(7, state, None)]
+
+
+def test_c36_the_memory_of_living_runs_is_told(rig: Rig) -> None:
+    """As far as it is known, with every report."""
+    rig.step(1.0, MESSAGE)
+    assert rig.api.reports[-1].peaks_mib == ()
+    rig.machine.peak_mib = 5000
+    rig.step(10.0)
+    assert rig.api.reports[-1].peaks_mib == ((7, 5000),)
 
 
 def test_what_cannot_be_started_has_ended(rig: Rig) -> None:

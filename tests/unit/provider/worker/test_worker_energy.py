@@ -10,9 +10,10 @@ import pytest
 
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, RunEnergy, RunKey, SplitRule
 from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
+from airflow_provider_eaco.core.node_runs import FORMATS
 from airflow_provider_eaco.core.ports import EnergyLog, EnergyMethod, EnergyPart
 from airflow_provider_eaco.provider import worker_api
-from airflow_provider_eaco.provider.node_api.models import ReportModel
+from airflow_provider_eaco.provider.node_api.models import REPORTS
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.worker_agent import Machine, NodeAgent
 from airflow_provider_eaco.provider.worker_energy import ReportedEnergy
@@ -104,7 +105,8 @@ def test_a_meter_that_fails_keeps_no_report_back(rig: MeteredRig) -> None:
     assert rig.api.reports[-1].living == (("job", 7),)
 
 
-def test_what_is_sent_is_what_is_taken(rig: MeteredRig) -> None:
+@pytest.mark.parametrize("version", FORMATS)
+def test_what_is_sent_is_what_is_taken(version: int, rig: MeteredRig) -> None:
     """The node's JSON passes the API's checks and means the same there, but for whose run it is."""
     rig.step(1.0, MESSAGE)
     rig.step(10.0)
@@ -112,7 +114,9 @@ def test_what_is_sent_is_what_is_taken(rig: MeteredRig) -> None:
     totals = NodeTotals(9.0, 5.0, 1.0)
     assert sent.counters is not None
     sent = replace(sent, counters=replace(sent.counters, totals=totals))
-    taken = ReportModel.model_validate(json.loads(json.dumps(worker_api._as_json(sent)))).as_report("gpu-1")
+    sent = replace(sent, peaks_mib=((7, 5000),))
+    taken = REPORTS.validate_json(json.dumps(worker_api._as_json(sent, version))).as_report("gpu-1")
+    assert taken.peaks_mib == (sent.peaks_mib if version > 1 else ())
     assert taken.energy == tuple(replace(part, job_id="") for part in sent.energy)
     assert taken.notes == tuple(replace(note, job_id="") for note in sent.notes)
     assert taken.counters == sent.counters

@@ -1,0 +1,96 @@
+"""A worker and an API of neighbouring versions speak the newest format that both know."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from airflow_provider_eaco.core.model.gpu import Node
+from airflow_provider_eaco.core.node_runs import NodeReport
+from airflow_provider_eaco.provider.worker_api import NodeApi, NodeApiError
+
+REPORT = NodeReport(Node("gpu-1", ()), "host", peaks_mib=((7, 5000),))
+
+
+class OtherApi:
+    """An API that takes some formats and names the newest, unless it is so old that it names none."""
+
+    def __init__(self, *formats: int, names: bool = False) -> None:
+        self.formats, self.names = formats, names
+        self.asked: list[dict[str, Any]] = []
+
+    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.asked.append(body)
+        if body["v"] not in self.formats:
+            return 422, {"detail": "not a request of this version: v"}
+        told = {"newest": self.formats[-1]} if self.names else {}
+        return 200, {"v": body["v"], "start": False, "interval_s": 2.0, "runs": [], **told}
+
+    @property
+    def formats_asked(self) -> list[int]:
+        return [body["v"] for body in self.asked]
+
+    @contextmanager
+    def served(self) -> Iterator[NodeApi]:
+        """Give a worker's side of it."""
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, told = outer.answer(body)
+                text = json.dumps(told).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *arguments: object) -> None:
+                """Say nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        api = NodeApi(f"http://127.0.0.1:{server.server_port}", "gpu-1", "host", "credential")
+        try:
+            yield api
+        finally:
+            api.close()
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def test_an_api_that_is_one_version_older_is_spoken_to_in_its_own() -> None:
+    """It is found once, and the old format has nothing that it would refuse."""
+    other = OtherApi(1)
+    with other.served() as api:
+        assert api.claim("job", 7) is None
+        assert api.report(REPORT) == ()
+    assert other.formats_asked == [2, 1, 1]
+    assert "peaks" not in other.asked[-1]
+
+
+def test_a_worker_comes_back_to_the_newest_format() -> None:
+    """An API that was brought up to date meanwhile says so in its answers."""
+    other = OtherApi(1)
+    with other.served() as api:
+        api.report(REPORT)
+        other.formats, other.names = (1, 2, 3), True
+        api.report(REPORT)
+        api.report(REPORT)
+    assert other.formats_asked == [2, 1, 1, 2]
+    assert other.asked[-1]["peaks"] == [{"token": 7, "memory_mib": 5000}]
+
+
+def test_an_api_that_takes_neither_format_refuses() -> None:
+    """The worker says so instead of going on in silence."""
+    with OtherApi(3).served() as api, pytest.raises(NodeApiError, match="422") as refused:
+        api.report(REPORT)
+    assert refused.value.is_refusal
