@@ -23,7 +23,7 @@ from airflow_provider_eaco.core.energy.configuration import (
 from airflow_provider_eaco.core.energy.greedy_prices import greedy_prices
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.job import Job
-from airflow_provider_eaco.core.model.pool import Prices
+from airflow_provider_eaco.core.model.pool import PowerLimits, Prices
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.profile import family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
@@ -51,6 +51,8 @@ _THRIFT = 0.5
 # A second by which a run takes longer has to save at least so much of what a mean job draws alone: what saves
 # less is not worth anybody's time, and binds who would save more elsewhere.
 _LEAST_PRICE = 1.0
+# With power limits it is less: a limit is lifted when somebody else needs the seconds, so it binds nobody.
+_LEAST_PRICE_WITH_LEVELS = 0.8
 # With more sets than this the largest are left out: pairs say most of what there is to say.
 _MOST_SETS = 10_000
 # Programs that are remembered: one for each kind of GPUs, and for the classes that were there.
@@ -156,6 +158,8 @@ class EnergyPricing:
         """Return the prices of each kind of GPUs by themselves; the dearest stretch stands for all."""
         found: dict[ClassKey, ClassPrice] = {}
         stretch_w = 0.0
+        limits_power = facts.settings.power_limits is PowerLimits.APPLY
+        least_price = _LEAST_PRICE_WITH_LEVELS if limits_power else _LEAST_PRICE
         for model, gpus in sorted({(key.gpu_model, key.gpus) for key in work_s}):
             alone = _Performance(facts, model, gpus)
             keys = [key for key in work_s if key[1:3] == (model, gpus) and alone((key.family,))]
@@ -163,7 +167,7 @@ class EnergyPricing:
                 continue
             keys.sort(key=_in_program)
             program = _program(account, tuple(keys), work_s, facts)
-            least_w = _LEAST_PRICE * _alone_w(program)
+            least_w = least_price * _alone_w(program)
             dearer = replace(program, power_w=program.power_w + least_w * program.presence.sum(axis=0))
             prices = [
                 ClassPrice(price.work_w, price.presence_w + least_w)
@@ -209,9 +213,11 @@ def _aim(account: _Account, snapshot: ClusterSnapshot, whole_s: float, slack_s: 
 def _alone_w(program: ConfigurationProgram) -> float:
     """Return what the jobs draw alone, on average over their work."""
     work_s = program.work_s
-    alone_w = {
-        m[0]: float(program.power_w[column]) for column, m in enumerate(program.members) if len(m) == 1
-    }
+    alone_w: dict[int, float] = {}
+    for column, members in enumerate(program.members):
+        if len(members) == 1:
+            # Of several ways to run, full power is the first.
+            alone_w.setdefault(members[0], float(program.power_w[column]))
     return math.fsum(alone_w[i] * float(work_s[i]) for i in alone_w) / float(work_s.sum())
 
 
@@ -242,7 +248,13 @@ class _Performance:
         busy_pct = math.inf if seen.utilisation_pct is None else seen.utilisation_pct
         if len(families) > 1 and busy_pct > self._facts.settings.utilisation_limit_pct:
             return ()
-        return (SetPerformance(seen.power_w, tuple(1 / seen.slowdowns[name] for name in families)),)
+        slowdowns = [seen.slowdowns[name] for name in families]
+        return tuple(
+            SetPerformance(
+                seen.power_w * way.power_ratio, tuple(1 / (way.slowdown * slow) for slow in slowdowns)
+            )
+            for way in self._facts.ways(family_set(families), self._model, self._gpus)
+        )
 
 
 def _time_scale(snapshot: ClusterSnapshot) -> float:

@@ -14,11 +14,12 @@ from airflow_provider_eaco.core.energy.outlook import (
     units_left,
     units_total_of,
 )
+from airflow_provider_eaco.core.energy.power_levels import FULL_POWER, Way, ways_of
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Hardware, Node
 from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
-from airflow_provider_eaco.core.model.pool import PoolSettings, PredictorName
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits, PredictorName
 from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook, SoloProfile, family_set
 from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
@@ -143,6 +144,12 @@ class CycleFacts:
             for family in families:
                 self._predicted_of.setdefault(family, set()).add(key)
         return self._predictions[key]
+
+    def ways(self, families: FamilySet, gpu_model: str, gpu_count: int) -> tuple[Way, ...]:
+        """Return at which power limits such a set may be run: full power first, or alone."""
+        if self.settings.power_limits is not PowerLimits.APPLY:
+            return (FULL_POWER,)
+        return ways_of(families, gpu_model, gpu_count, self.book)
 
     def is_sound(self, gpu: Gpu) -> bool:
         """Tell whether new work may start there: healthy, and nobody else's."""

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Reason, Verdict, hold
+from airflow_provider_eaco.core.model.instruction import SetPowerLimit, Yield
 from airflow_provider_eaco.core.model.job import Job
-from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy.base import Lever, Review, Steering
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.facts import is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
+from airflow_provider_eaco.core.policy.frontier_levels import Levels
 from airflow_provider_eaco.core.policy.frontier_members import Member
 from airflow_provider_eaco.core.policy.frontier_moves import Moves
 from airflow_provider_eaco.core.policy.frontier_scene import Addition, Scene
@@ -47,7 +49,7 @@ class _Option:
 class FrontierPolicy:
     """Weighs joining a set, GPUs of its own and waiting by predicted joules against the energy prices."""
 
-    levers = frozenset({Lever.MEAN_STRETCH, Lever.MOVES})
+    levers = frozenset({Lever.MEAN_STRETCH, Lever.MOVES, Lever.POWER_LIMITS})
     weighs_prices = True
 
     def __init__(self, settings: PoolSettings) -> None:
@@ -86,11 +88,21 @@ class FrontierPolicy:
         return _join(option, None) if waits is None else hold(*alone.findings, waits)
 
     def steer(self, snapshot: ClusterSnapshot) -> Steering:
-        """Ask those to move who would do better elsewhere; with a queue, holes are filled from there."""
-        if snapshot.waiting:
+        """Ask those to move who would do better elsewhere, and say at which power limits sets are to run.
+
+        With a queue, holes are filled from there.
+        """
+        limits_power = self._settings.power_limits is PowerLimits.APPLY
+        if snapshot.waiting and not limits_power:
             return Steering()
         view = self._view_of(snapshot)
-        return Steering(tuple(Moves(view.scenes, view.worth, view.slack_s).best()))
+        told: list[Yield | SetPowerLimit] = []
+        if not snapshot.waiting:
+            told += Moves(view.scenes, view.worth, view.slack_s).best()
+        if limits_power:
+            levels = Levels(view.scenes, view.worth, view.slack_s)
+            told += levels.changes(snapshot.pool.power_limits_w)
+        return Steering(tuple(told))
 
     def _best(
         self, job: Job, me: Member, worth: Worth, view: View, snapshot: ClusterSnapshot

@@ -26,6 +26,7 @@ from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.frontier_members import (
     Member,
     Moment,
+    class_of,
     resident_member,
     slowdown_of,
 )
@@ -56,6 +57,7 @@ class Scene:
     losses_j: dict[Worth, float] = field(default_factory=dict)
     additions: dict[tuple[Worth, str, float, float], Addition | None] = field(default_factory=dict)
     without_j: dict[tuple[Worth, str], float] = field(default_factory=dict)
+    levels: dict[Worth, LevelChoice | None] = field(default_factory=dict)
 
     def loss_j(self, worth: Worth) -> float:
         """Return what the members lose until they have ended."""
@@ -85,6 +87,7 @@ class Scene:
             losses_j={},
             additions={},
             without_j={},
+            levels={},
         )
 
     def free_s(self, mean_stretch: float) -> float:
@@ -100,6 +103,17 @@ class Scene:
             if member.own and member.work_s is not None:
                 free_s += mean_stretch * member.work_s - member.spent_s - member.left_s
         return free_s
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChoice:
+    """The best power limit of a set. ``extra_s``: by how much longer its members take in all than at full
+    power; ``worth_w``: joules that it saves for each of these seconds.
+    """
+
+    limit_w: float
+    extra_s: float
+    worth_w: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,7 @@ class Scenes:
             scene.losses_j.clear()
             scene.additions.clear()
             scene.without_j.clear()
+            scene.levels.clear()
 
     def follow(self, snapshot: ClusterSnapshot) -> Sequence[str]:
         """Be about the nodes of this snapshot; return the ids of the jobs in sets that are looked at anew."""
@@ -211,11 +226,12 @@ def _scene(
     known = prediction is not None and prediction.measured and states <= {LeaseState.TRIAL}
     seen_s = _seen_s(held, snapshot.now_s)
     moment = Moment(seen_s, snapshot.profiles, node.time_scale)
+    slowest = _slowest(held, classes)
     members = tuple(
         resident_member(
             resident,
             held,
-            slowdown_of(prediction, resident.job.request.family),
+            slowest * slowdown_of(prediction, resident.job.request.family),
             moment,
             own=resident.job.pool not in snapshot.pool.others,
         )
@@ -228,6 +244,17 @@ def _scene(
     excess_s = classes.excess_s(rests)
     is_open = there.closed is None or known
     return Scene(held, node, there, members, is_open, leaving, host_mib, rests, excess_s, seen_s)
+
+
+def _slowest(held: GpuSet, classes: Classes) -> float:
+    """Return by how much power limits slow the set down at most.
+
+    Nobody tells since when a limit is in force, so what was done since the last report is never overrated.
+    """
+    model = held.gpus[0].model
+    numbers = sorted(classes.number(class_of(resident.job, model)) for resident in held.residents)
+    ways = classes.ways(tuple(numbers))
+    return max((way.slowdowns[0] / ways[0].slowdowns[0] for way in ways), default=1.0)
 
 
 def _seen_s(held: GpuSet, now_s: float) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from operator import itemgetter
 
+from airflow_provider_eaco.core.energy.power_levels import Way
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
@@ -40,13 +41,18 @@ Growth = tuple[Numbers, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """How a set runs: power, the slowdowns of its members in their order, and whether it may be at all."""
+    """How a set runs: power, the slowdowns of its members in their order, and whether it may be at all.
+
+    ``limit_w``: under this power limit per board, ``None`` at full power. ``lasting``: all members keep their
+    own limits if they are in it from their beginning to their end.
+    """
 
     power_w: float
     slowdowns: tuple[float, ...]
     allowed: bool
     lasting: bool
     prediction: SetPrediction
+    limit_w: float | None = None
 
 
 class Classes:
@@ -56,8 +62,8 @@ class Classes:
         self.facts = facts
         self.keys: list[ClassKey] = []
         self._number: dict[ClassKey, int] = {}
-        self._physics: dict[Numbers, Physics | None] = {}
-        self._predicted: dict[tuple[FamilySet, str, int], SetPrediction | None] = {}
+        self._ways: dict[Numbers, tuple[Physics, ...]] = {}
+        self._predicted: dict[tuple[FamilySet, str, int], tuple[SetPrediction | None, tuple[Way, ...]]] = {}
         self._grown: dict[tuple[Numbers, Numbers], Sequence[Growth]] = {}
 
     def follow(self, snapshot: ClusterSnapshot) -> bool:
@@ -74,7 +80,9 @@ class Classes:
         changed = facts.move_to(snapshot)
         touched = [key for key in self._predicted if not changed.isdisjoint(key[0])]
         return not facts.changed_alone and all(
-            _are_alike(self._predicted[key], facts.predict(*key)) for key in touched
+            _are_alike(self._predicted[key][0], facts.predict(*key))
+            and self._predicted[key][1] == facts.ways(*key)
+            for key in touched
         )
 
     def number(self, key: ClassKey) -> int:
@@ -85,11 +93,22 @@ class Classes:
             self.keys.append(key)
         return number
 
-    def physics(self, numbers: Numbers) -> Physics | None:
-        """Return how the set runs, ``None`` where slowdowns or power are not known."""
-        if numbers not in self._physics:
-            self._physics[numbers] = self._find(numbers)
-        return self._physics[numbers]
+    def physics(self, numbers: Numbers, limit_w: float | None = None) -> Physics | None:
+        """Return how the set runs, ``None`` where slowdowns or power are not known.
+
+        :param limit_w: under this power limit; a set for which it is not one of the ways runs at full power.
+        """
+        ways = self.ways(numbers)
+        if limit_w is None or len(ways) < 2:
+            return ways[0] if ways else None
+        return next((way for way in ways if way.limit_w == limit_w), ways[0])
+
+    def ways(self, numbers: Numbers) -> tuple[Physics, ...]:
+        """Return how the set runs at full power, then under limits that may serve; empty: not known."""
+        known = self._ways.get(numbers)
+        if known is None:
+            known = self._ways[numbers] = tuple(self._find(numbers))
+        return known
 
     def grown(self, numbers: Numbers, by: Numbers) -> Sequence[Growth]:
         """Return what the set may become by members of these classes, within the limit of each."""
@@ -112,11 +131,14 @@ class Classes:
                 if physics is not None and physics.allowed and physics.lasting:
                     yield grown, frozenset(added)
 
-    def excess_s(self, rests: Sequence[Rest]) -> float:
-        """Return by how much these runs together take longer than alone, if nobody comes."""
+    def excess_s(self, rests: Sequence[Rest], limit_w: float | None = None) -> float:
+        """Return by how much these runs together take longer than alone at full power, if nobody comes.
+
+        :param limit_w: the power limit that stays in force there.
+        """
         left, excess_s = sorted(rests), 0.0
-        while len(left) > 1:
-            physics = self.physics(tuple([number for number, _ in left]))
+        while len(left) > 1 or (left and limit_w is not None):
+            physics = self.physics(tuple([number for number, _ in left]), limit_w)
             if physics is None:
                 return math.inf
             slowdowns = physics.slowdowns
@@ -125,21 +147,22 @@ class Classes:
             left = _after(left, slowdowns, step_s)
         return excess_s
 
-    def _find(self, numbers: Numbers) -> Physics | None:
+    def _find(self, numbers: Numbers) -> Iterator[Physics]:
         keys = [self.keys[number] for number in numbers]
         families = family_set(tuple(key.family for key in keys))
-        seen = self.facts.predict(families, keys[0].gpu_model, keys[0].gpus)
-        self._predicted[families, keys[0].gpu_model, keys[0].gpus] = seen
+        asked = families, keys[0].gpu_model, keys[0].gpus
+        seen, ways = self._predicted[asked] = self.facts.predict(*asked), self.facts.ways(*asked)
         if seen is None or seen.power_w is None:
-            return None
-        slowdowns = tuple(seen.slowdowns[key.family] for key in keys)
+            return
         busy_pct = math.inf if seen.utilisation_pct is None else seen.utilisation_pct
         allowed = len(keys) == 1 or busy_pct <= self.facts.settings.utilisation_limit_pct
-        lasting = all(
-            key.stretch_limit is None or slowdown <= key.stretch_limit
-            for key, slowdown in zip(keys, slowdowns, strict=True)
-        )
-        return Physics(seen.power_w, slowdowns, allowed, lasting, seen)
+        for way in ways:
+            slowdowns = tuple(seen.slowdowns[key.family] * way.slowdown for key in keys)
+            lasting = all(
+                key.stretch_limit is None or slowdown <= key.stretch_limit
+                for key, slowdown in zip(keys, slowdowns, strict=True)
+            )
+            yield Physics(seen.power_w * way.power_ratio, slowdowns, allowed, lasting, seen, way.limit_w)
 
 
 class Worth:
@@ -153,7 +176,7 @@ class Worth:
         self.prices = prices
         self._waiting = frozenset(waiting)
         self._priced = tuple(sorted(classes.number(key) for key in prices.classes))
-        self._losses: dict[Numbers, float] = {}
+        self._best: dict[Numbers, tuple[float, Physics | None]] = {}
         self._ahead: dict[Numbers, float] = {}
         self._better: dict[Numbers, Sequence[tuple[float, frozenset[int]]]] = {}
         self._beside: dict[Numbers, Worth] = {waiting: self}
@@ -163,7 +186,7 @@ class Worth:
         other = self._beside.get(waiting)
         if other is None:
             other = self._beside[waiting] = Worth(self.classes, self.prices, waiting)
-            other._losses, other._better = self._losses, self._better
+            other._best, other._better = self._best, self._better
             other._beside = self._beside
         return other
 
@@ -178,11 +201,8 @@ class Worth:
         return ClassPrice(power_w + self.prices.stretch_w, self.prices.stretch_w)
 
     def loss_w(self, numbers: Numbers) -> float:
-        """Return the set's loss, infinite where something of it is not known."""
-        known = self._losses.get(numbers)
-        if known is None:
-            known = self._losses[numbers] = self._loss_w(numbers)
-        return known
+        """Return the set's loss at its best power limit, infinite where something of it is not known."""
+        return self._at_best(numbers)[0]
 
     def ahead_w(self, numbers: Numbers) -> float:
         """Return the loss that is expected of the set, completed by who waits, or at times by who comes."""
@@ -200,7 +220,7 @@ class Worth:
         total_w, passed_s, weight = 0.0, 0.0, 1.0
         while left and weight > _LEAST_WEIGHT:
             numbers = tuple([number for number, _ in left])
-            physics = self.classes.physics(numbers)
+            physics = self._at_best(numbers)[1]
             if physics is None:
                 return math.inf
             slowdowns = physics.slowdowns
@@ -212,15 +232,25 @@ class Worth:
             left = _after(left, slowdowns, step_s)
         return total_w * FORESIGHT_S
 
-    def _loss_w(self, numbers: Numbers) -> float:
-        physics = self.classes.physics(numbers)
-        if physics is None:
-            return math.inf
-        loss_w = physics.power_w
-        for number, slowdown in zip(numbers, physics.slowdowns, strict=True):
+    def way_w(self, numbers: Numbers, way: Physics) -> float:
+        """Return the loss of the set if it runs this way."""
+        loss_w = way.power_w
+        for number, slowdown in zip(numbers, way.slowdowns, strict=True):
             price = self.price(number)
             loss_w += price.presence_w - price.work_w / slowdown
         return loss_w
+
+    def _at_best(self, numbers: Numbers) -> tuple[float, Physics | None]:
+        """Return the least loss of the set, and how it runs then: at full power, or under a lasting limit."""
+        known = self._best.get(numbers)
+        if known is None:
+            known = math.inf, None
+            for way in self.classes.ways(numbers):
+                if way.limit_w is None or way.lasting:
+                    loss_w = self.way_w(numbers, way)
+                    known = min(known, (loss_w, way), key=itemgetter(0))
+            self._best[numbers] = known
+        return known
 
     def _better_than(self, numbers: Numbers) -> Sequence[tuple[float, frozenset[int]]]:
         """Return the losses of what the set may become that are less than its own, the least first."""

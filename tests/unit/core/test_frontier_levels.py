@@ -1,0 +1,101 @@
+"""Power limits of the policy that weighs joules: which level a set is held to, and when it is lifted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_eaco.core.energy.power_levels import FULL_POWER, Way, ways_of
+from airflow_provider_eaco.core.model.instruction import SetPowerLimit
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
+from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
+from airflow_provider_eaco.core.model.profile import PowerLevel, ProfileBook, family_set
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
+from airflow_provider_eaco.data import built_in_book
+from tests.builders import NOW_S, hold_gpus, make_job, make_node, make_progress, make_resident, make_snapshot
+from tests.unit.core.conftest import run_checked
+
+APPLY = PoolSettings(policy="frontier", mean_stretch=1.2, estimate_error=0.0, power_limits=PowerLimits.APPLY)
+ALONE = family_set(("J4",))
+# Held to 150 W the job draws 70 % and takes 10 % longer.
+LEVEL = PowerLevel(150.0, 1.1, 0.7)
+
+
+def book(*levels: PowerLevel) -> ProfileBook:
+    """The built-in profiles, with these levels of J4 alone."""
+    known = built_in_book()
+    solo = {
+        key: replace(profile, levels=levels) if key.families == ALONE else profile
+        for key, profile in known.solo.items()
+    }
+    return ProfileBook(solo, known.coallocation, revision=known.revision + 1)
+
+
+def snapshot(stretch_w: float = 900.0, limit: float = 1.2) -> ClusterSnapshot:
+    """A pool in which one J4 runs alone, where a second longer costs ``stretch_w``."""
+    progress = make_progress(1, 40, unit_s=1404.0, can_yield=True)
+    node = hold_gpus(
+        make_node("n1"), make_resident(make_job("job", "J4", max_stretch=limit, progress=progress))
+    )
+    price = ClassPrice(1500.0 + stretch_w, stretch_w)
+    prices = EnergyPrices(NOW_S, stretch_w, {ClassKey("J4", "V100", 8, limit): price})
+    return replace(make_snapshot(node, settings=APPLY, profiles=book(LEVEL)), prices=prices)
+
+
+def told(seen: ClusterSnapshot) -> list[float | None]:
+    return [step.limit_w for step in run_checked(seen).instructions if isinstance(step, SetPowerLimit)]
+
+
+def in_force(seen: ClusterSnapshot, limit_w: float) -> ClusterSnapshot:
+    placement = seen.nodes["n1"].sets[0].placement
+    return replace(seen, pool=replace(seen.pool, power_limits_w={placement: limit_w}))
+
+
+def test_a_set_is_held_to_the_level_at_which_it_loses_least_and_told_once() -> None:
+    """What it saves is worth more than the seconds that it takes; what is in force is not told again."""
+    assert told(snapshot()) == [150.0]
+    assert told(in_force(snapshot(), 150.0)) == []
+
+
+@pytest.mark.parametrize("power_limits", [PowerLimits.OFF, PowerLimits.ADVISE])
+def test_nothing_is_limited_that_is_not_applied(power_limits: PowerLimits) -> None:
+    """A plan never counts on a limit that nobody sets."""
+    seen = snapshot()
+    settings = replace(APPLY, power_limits=power_limits)
+    assert told(replace(seen, pool=replace(seen.pool, settings=settings))) == []
+
+
+def test_a_level_that_costs_more_than_it_saves_is_lifted() -> None:
+    """Where seconds are dear, full power is best, also for a set that is under a limit."""
+    assert told(snapshot(stretch_w=7000.0)) == []
+    assert told(in_force(snapshot(stretch_w=7000.0), 150.0)) == [None]
+
+
+@pytest.mark.parametrize("whose", ["job", "pool"])
+def test_no_level_breaks_a_limit(whose: str) -> None:
+    """A level that takes 10 % longer is lifted for a job that bears 5 %, and in a pool beyond its mean."""
+    seen = in_force(snapshot(limit=1.05 if whose == "job" else 1.2), 150.0)
+    assert seen.prices is not None
+    if whose == "pool":
+        seen = replace(seen, prices=replace(seen.prices, ended_work_s=1e7, ended_run_s=1.25e7))
+    assert told(seen) == [None]
+
+
+def test_sets_of_another_pool_are_left_as_they_are() -> None:
+    """Neither its jobs' time nor a limit that it has set is this pool's."""
+    seen = snapshot()
+    pools = {resident.job.pool for resident in seen.nodes["n1"].sets[0].residents}
+    theirs = replace(seen, pool=replace(seen.pool, others=frozenset(pools)))
+    assert told(theirs) == told(in_force(theirs, 150.0)) == []
+
+
+def test_ways_are_those_measured_levels_that_save_more_the_slower_they_are() -> None:
+    """A level that is slower and saves less than another one is no way to run; nor is one nobody measured."""
+    levels = (LEVEL, PowerLevel(125.0, 1.4, 0.6), PowerLevel(200.0, 1.02, 0.9))
+    kept = (FULL_POWER, Way(200.0, 1.02, 0.9), Way(150.0, 1.1, 0.7))
+    assert ways_of(ALONE, "V100", 8, book(*levels)) == kept
+    assert ways_of(family_set(("J1",)), "V100", 8, book(*levels)) == (FULL_POWER,)
+    known = book(*levels)
+    stale = {key: replace(profile, stale=True) for key, profile in known.solo.items()}
+    assert ways_of(ALONE, "V100", 8, replace(known, solo=stale)) == (FULL_POWER,)
