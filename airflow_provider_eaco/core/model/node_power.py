@@ -20,6 +20,11 @@ class NodePower(StrEnum):
     WAKING = "waking"
     ASLEEP = "asleep"
 
+    @property
+    def is_up(self) -> bool:
+        """Whether who is placed there starts at once."""
+        return self in {NodePower.ACTIVE, NodePower.IDLE}
+
 
 @dataclass(frozen=True, slots=True)
 class SleepRule:

@@ -24,7 +24,7 @@ from airflow_provider_eaco.core.policy.frontier_levels import Levels
 from airflow_provider_eaco.core.policy.frontier_members import Member
 from airflow_provider_eaco.core.policy.frontier_moves import Moves
 from airflow_provider_eaco.core.policy.frontier_scene import Addition, Scene
-from airflow_provider_eaco.core.policy.frontier_view import View
+from airflow_provider_eaco.core.policy.frontier_view import View, nodes_down
 from airflow_provider_eaco.core.policy.frontier_worth import FORESIGHT_S, Worth
 from airflow_provider_eaco.core.policy.reviews import Reviews
 
@@ -77,8 +77,9 @@ class FrontierPolicy:
         option = self._best(job, me, worth, view, snapshot)
         if option is None:
             return alone
-        # 3. That or GPUs of its own, whichever is cheaper.
-        if alone.placement is not None:
+        # 3. That or GPUs of its own, whichever is cheaper; who was interrupted wakes no node for it.
+        interrupted = bool(job.progress.units_done)
+        if alone.placement is not None and not (interrupted and alone.placement.node in nodes_down(snapshot)):
             opened_j = worth.loss_j([(view.classes.number(me.key), me.left_s)]) + OPEN_J
             if option.added.loss_j < opened_j:
                 return _join(option, opened_j)
@@ -98,7 +99,7 @@ class FrontierPolicy:
         view = self._view_of(snapshot)
         told: list[Yield | SetPowerLimit] = []
         if not snapshot.waiting:
-            told += Moves(view.scenes, view.worth, view.slack_s).best()
+            told += Moves(view.scenes, view.worth, view.slack_s, nodes_down(snapshot)).best()
         if limits_power:
             levels = Levels(view.scenes, view.worth, view.slack_s)
             told += levels.changes(snapshot.pool.power_limits_w)
@@ -111,8 +112,12 @@ class FrontierPolicy:
         limit_s = view.slack_s
         if job.progress.units_done == 0 and me.work_s is not None:
             limit_s += (self._settings.mean_stretch - 1) * me.work_s
+        # Who was interrupted would spend its own limit on the waking of a node.
+        down = nodes_down(snapshot) if job.progress.units_done else frozenset()
         best: _Option | None = None
         for scene in scenes.all:
+            if scene.node.name in down:
+                continue
             if snapshot.barred and snapshot.barred.intersection(scene.held.placement.gpu_uuids):
                 continue
             added = scenes.addition(scene, me, needs, worth)

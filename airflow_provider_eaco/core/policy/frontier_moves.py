@@ -29,13 +29,17 @@ class _Move:
 
 
 class Moves:
-    """Finds moves among the sets of one instant, the best first."""
+    """Finds moves among the sets of one instant, the best first.
 
-    def __init__(self, scenes: Scenes, worth: Worth, slack_s: float) -> None:
+    :param down: the nodes that sleep or wake: who is interrupted would have to wait there.
+    """
+
+    def __init__(self, scenes: Scenes, worth: Worth, slack_s: float, down: frozenset[str]) -> None:
         self._scenes = scenes
         self._worth = worth
         self._classes = scenes.classes
         self._slack_s = slack_s
+        self._down = down
         self._sets = list(scenes.all)
         # Nobody is asked to leave a set into or out of which somebody is moving.
         self._still = [not scene.leaving for scene in self._sets]
@@ -117,7 +121,7 @@ class Moves:
         best: tuple[int, Addition] | None = None
         for place in places:
             scene = self._sets[place]
-            if place != source and scene.members:
+            if place != source and scene.members and scene.node.name not in self._down:
                 added = self._scenes.addition(scene, restarted, self._needs[member.job_id], self._worth)
                 if added is None or added.excess_s + RESTART_S > self._slack_s:
                     continue

@@ -99,6 +99,12 @@ class View:
         return self.classes.number(class_of(job, model))
 
 
+def nodes_down(snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Return the nodes that sleep or wake; one of which nothing is told is up."""
+    powers = snapshot.pool.node_power
+    return frozenset([name for name, state in powers.items() if not state.power.is_up])
+
+
 class Models:
     """The GPU models of the nodes."""
 

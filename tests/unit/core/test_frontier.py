@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_eaco.core.model.instruction import Yield
+from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
@@ -170,6 +171,21 @@ def test_nobody_moves_who_has_no_checkpoint_or_while_others_wait() -> None:
         for name in ("a", "b")
     ]
     assert not run_checked(snapshot(*fixed)).instructions
+
+
+def test_who_was_interrupted_never_waits_for_a_node_to_wake() -> None:
+    """Waking would count in its run, so it joins a worse set on a node that is up, and nobody moves there."""
+    seen = snapshot(running("one", "J1"), running("four", "J4"), family="J1")
+    progress = make_progress(5, LONG, unit_s=1404.0, can_yield=True, reported_s=NOW_S)
+    back = replace(seen, waiting=(replace(seen.waiting[0], progress=progress),))
+    assert launched(run_checked(back))["new"].placement.node == "node-four"
+    waking = {"node-four": NodePowerState(NodePower.WAKING, NOW_S)}
+    while_waking = replace(back, pool=replace(back.pool, node_power=waking))
+    assert launched(run_checked(while_waking))["new"].placement.node == "node-one"
+    pair = snapshot(*[running(name, "J4") for name in ("a", "b")])
+    assert run_checked(pair).instructions
+    both = {name: NodePowerState(NodePower.WAKING, NOW_S) for name in pair.nodes}
+    assert not run_checked(replace(pair, pool=replace(pair.pool, node_power=both))).instructions
 
 
 def test_the_same_snapshot_gets_the_same_answer_whatever_was_asked_before() -> None:
