@@ -46,13 +46,16 @@ TRUTH = [{"families": ["J2", "J3"], "gpu_model": "V100", "gpu_count": 8, "slowdo
 
 
 @pytest.fixture(scope="package")
-def airflow_alone(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) -> Iterator[Airflow]:
+def airflow_alone(
+    tmp_path_factory: pytest.TempPathFactory, system_dags: Path, migrated: Path
+) -> Iterator[Airflow]:
     """An Airflow whose only executor is EacoExecutor, and whose patience with queued tasks is short."""
     home = tmp_path_factory.mktemp("alone")
     settings = AirflowSettings(
         home,
         system_dags,
         executor="airflow_provider_eaco.EacoExecutor",
+        migrated=migrated,
         options={
             "core.parallelism": "8",
             "scheduler.task_queued_timeout": str(QUEUED_TIMEOUT_S),

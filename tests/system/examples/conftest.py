@@ -22,12 +22,13 @@ TRUTH = [{"families": ["J2", "J3"], "slowdowns": [1.4, 1.4]}]
 
 
 @pytest.fixture(scope="package")
-def airflow_examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+def airflow_examples(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[Airflow]:
     """An Airflow with the examples' folder, whose only executor is EacoExecutor."""
     settings = AirflowSettings(
         tmp_path_factory.mktemp("examples"),
         DAGS,
         executor="airflow_provider_eaco.EacoExecutor",
+        migrated=migrated,
         options={
             "core.parallelism": "8",
             "scheduler.job_heartbeat_sec": "2",

@@ -23,12 +23,15 @@ NODES = [{"name": "shared-1", "gpus": 8}, {"name": "shared-2", "gpus": 8}, {"nam
 
 
 @pytest.fixture(scope="package")
-def airflow_page(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) -> Iterator[Airflow]:
+def airflow_page(
+    tmp_path_factory: pytest.TempPathFactory, system_dags: Path, migrated: Path
+) -> Iterator[Airflow]:
     """An Airflow with EacoExecutor alone, in which nobody is an administrator by default."""
     settings = AirflowSettings(
         tmp_path_factory.mktemp("page"),
         system_dags,
         executor="airflow_provider_eaco.EacoExecutor",
+        migrated=migrated,
         options={
             "eaco.pools": json.dumps(POOLS),
             "eaco.simulated_nodes": json.dumps(NODES),

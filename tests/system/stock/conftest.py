@@ -11,9 +11,11 @@ from harness import Airflow, AirflowSettings
 
 
 @pytest.fixture(scope="package")
-def stock_airflow(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) -> Iterator[Airflow]:
+def stock_airflow(
+    tmp_path_factory: pytest.TempPathFactory, system_dags: Path, migrated: Path
+) -> Iterator[Airflow]:
     """An Airflow with its stock LocalExecutor and SQLite, shared by the tests that need no more."""
-    settings = AirflowSettings(tmp_path_factory.mktemp("stock"), system_dags)
+    settings = AirflowSettings(tmp_path_factory.mktemp("stock"), system_dags, migrated=migrated)
     with Airflow(settings) as airflow:
         yield airflow
     assert airflow.processes() == []
