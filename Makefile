@@ -9,11 +9,13 @@ KEEP ?= 0
 # For two cores: a worker that waits for its servers leaves them to the others.
 TEST_WORKERS ?= 3
 SOAK_S ?= 1800
+# PyPI's PyTorch brings some GB for GPUs; the build for CPUs is on PyTorch's own index.
+TORCH_SOURCE ?= --torch-backend cpu
 
-.PHONY: help demo test soak lint format bench docs clean
+.PHONY: help demo test test-integrations soak lint format bench docs clean
 
 help: ## Show the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Made anew whenever the dependencies change; otherwise it costs nothing.
 $(READY): pyproject.toml constraints.txt
@@ -30,6 +32,10 @@ demo: $(READY) ## Run real training tasks on simulated GPUs under three policies
 
 test: $(READY) ## Run all tests
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
+
+test-integrations: $(READY) ## Add PyTorch (for CPUs), Lightning and Transformers to .venv and test with them
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --constraint constraints.txt $(TORCH_SOURCE) --group integrations
+	@$(BIN)/python -m pytest $(or $(ARGS),tests/unit/integrations)
 
 soak: $(READY) ## Train on two machines while their parts are killed in turn, for SOAK_S seconds (1800)
 	@EACO_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -q -s tests/system/machines/test_soak.py

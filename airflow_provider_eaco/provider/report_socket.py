@@ -152,7 +152,8 @@ class SocketChannel:
         self._unit = unit
         self._units_total = units_total
         self._rank = _rank_of(os.environ.get("RANK"))
-        self._leaving = False
+        #: Whether the task gives its GPUs up after the unit that was completed last.
+        self.yielded = False
         self._lost = False
 
     @classmethod
@@ -181,19 +182,14 @@ class SocketChannel:
 
     def complete(self, unit_index: int, checkpoint: str | None) -> None:
         answer = self._ask({"do": "complete", "unit": unit_index, "checkpoint": checkpoint})
-        self._leaving = answer.get("leave") is True
-
-    @property
-    def leaving(self) -> bool:
-        """Whether the task gives its GPUs up after the unit that was completed last."""
-        return self._leaving
+        self.yielded = answer.get("leave") is True
 
     def leave_if_yielded(self) -> None:
         """End this process if the task gives its GPUs up; its parent then leaves by reschedule.
 
         :raises SystemExit: with code 0, so that launchers do not take it for a crash.
         """
-        if self._leaving:
+        if self.yielded:
             self.close()
             raise SystemExit(0)
 
@@ -256,7 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
             channel.begin(-1)
         else:
             channel.complete(-1, chosen.checkpoint)
-            return YIELD_EXIT_CODE if channel.leaving else 0
+            return YIELD_EXIT_CODE if channel.yielded else 0
     return 0
 
 

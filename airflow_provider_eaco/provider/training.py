@@ -115,6 +115,11 @@ class TrainingRun:
             if isinstance(self._channel, TaskChannel):
                 _ended.add((os.getpid(), self._channel.identity))
 
+    @property
+    def units_total(self) -> int | None:
+        """How many units the training has in all; ``None`` if nobody knows."""
+        return self._units_total
+
     def epochs(self) -> Iterator[int]:
         """Yield the index of each unit that is still to be done, from where the last start stopped.
 
@@ -122,7 +127,7 @@ class TrainingRun:
         """
         while self._units_total is None or self.units_done < self._units_total:
             index = self.units_done
-            self._begin()
+            self.begin_unit()
             yield index
             if self.units_done == index:
                 self.report()
@@ -142,8 +147,19 @@ class TrainingRun:
         :param checkpoint: where the state after this unit **has been saved**, readable wherever the task may
             run next.
         """
+        self.finish_unit(loss=loss, checkpoint=checkpoint, **metrics)
+        self.leave_if_yielded()
+
+    def finish_unit(
+        self, *, loss: float | None = None, checkpoint: str | os.PathLike[str] | None = None, **metrics: Any
+    ) -> bool:
+        """Tell that the present unit is done, as :meth:`report` does, and return where that would leave.
+
+        For a framework that has a loop of its own: where it returns true the loop is to be stopped, and the
+        task leaves at :meth:`leave_if_yielded`, at the latest when the ``with`` block ends.
+        """
         self.metrics = {**({} if loss is None else {"loss": loss}), **metrics}
-        self._begin()
+        self.begin_unit()
         self._begun = False
         self.units_done += 1
         saved = None if checkpoint is None else os.fsdecode(checkpoint)
@@ -153,9 +169,21 @@ class TrainingRun:
         told = ", ".join(f"{name}={_shown(value)}" for name, value in self.metrics.items())
         log.info("%s %d/%s done%s", self._unit, self.units_done, total, f": {told}" if told else "")
         self._channel.complete(self.units_done - 1, saved)
+        return self._channel.yielded
+
+    def leave_if_yielded(self) -> None:
+        """Leave the task if its last unit ended in a yield; otherwise do nothing.
+
+        :raises AirflowRescheduleException: in the task's own process: Airflow queues the same try again.
+        :raises SystemExit: with code 0, in a process that the task started.
+        """
         self._channel.leave_if_yielded()
 
-    def _begin(self) -> None:
+    def begin_unit(self) -> None:
+        """Tell that work on the next unit begins; :meth:`epochs` does it by itself.
+
+        A framework with a loop of its own calls it where a unit starts: a unit's time counts from here.
+        """
         if not self._begun:
             self._begun = True
             self._channel.begin(self.units_done)

@@ -45,6 +45,10 @@ class StartState:
 class UnitChannel(Protocol):
     """Where a run reports to."""
 
+    @property
+    def yielded(self) -> bool:
+        """Whether the last completed unit ended in a yield."""
+
     def start(self) -> StartState:
         """Return what to go on from."""
 
@@ -66,6 +70,8 @@ class UnitChannel(Protocol):
 
 class PlainChannel:
     """Outside Airflow: a plain loop that keeps nothing."""
+
+    yielded = False
 
     def start(self) -> StartState:
         return StartState()
