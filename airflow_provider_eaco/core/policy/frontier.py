@@ -20,7 +20,7 @@ from airflow_provider_eaco.core.policy.base import Lever, Review, Steering
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.facts import is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
-from airflow_provider_eaco.core.policy.frontier_levels import Levels
+from airflow_provider_eaco.core.policy.frontier_levels import Levels, advice
 from airflow_provider_eaco.core.policy.frontier_members import Member
 from airflow_provider_eaco.core.policy.frontier_moves import Moves
 from airflow_provider_eaco.core.policy.frontier_scene import Addition, Scene
@@ -65,6 +65,11 @@ class FrontierPolicy:
         return self._reviews.all_due(snapshot)
 
     def decide(self, job: Job, snapshot: ClusterSnapshot) -> AdmissionDecision:
+        decision = self._placed(job, snapshot)
+        advises = self._settings.power_limits is PowerLimits.ADVISE
+        return self._with_advice(decision, job, snapshot) if advises and decision.placement else decision
+
+    def _placed(self, job: Job, snapshot: ClusterSnapshot) -> AdmissionDecision:
         # 1. What keeps it from every GPU, and where it would have GPUs of its own.
         alone = self._alone.decide(job, snapshot)
         short = all(finding.reason in _SHORTAGE for finding in alone.findings)
@@ -126,6 +131,23 @@ class FrontierPolicy:
             if best is None or added.loss_j < best.added.loss_j:
                 best = _Option(scene, added)
         return best
+
+    def _with_advice(
+        self, decision: AdmissionDecision, job: Job, snapshot: ClusterSnapshot
+    ) -> AdmissionDecision:
+        """Return the admission with the power limit that the set should have, which nobody sets."""
+        view = self._view_of(snapshot)
+        me = view.newcomer(job, snapshot.now_s, snapshot.profiles)
+        if me is None:
+            return decision
+        beside = [
+            member
+            for scene in view.scenes.all
+            if decision.co_residents and scene.held.placement == decision.placement
+            for member in scene.members
+        ]
+        said = [text for text in (decision.choice, advice([*beside, me], view.worth)) if text]
+        return replace(decision, choice="; ".join(said))
 
     def _waits(
         self, job: Job, me: Member, option: _Option, view: View, snapshot: ClusterSnapshot

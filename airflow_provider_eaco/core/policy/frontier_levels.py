@@ -7,10 +7,11 @@ place never waits for a level.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from airflow_provider_eaco.core.model.instruction import SetPowerLimit
 from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.policy.frontier_members import Member
 from airflow_provider_eaco.core.policy.frontier_scene import LevelChoice, Scene, Scenes
 from airflow_provider_eaco.core.policy.frontier_worth import Physics, Worth
 
@@ -57,27 +58,51 @@ class Levels:
         return scene.levels[self._worth]
 
     def _best(self, scene: Scene) -> LevelChoice | None:
-        """Return the level at which the set loses least within its members' limits, ``None``: full power.
+        """Return the level at which the set loses least, ``None``: full power.
 
         A set with a job of another pool stays at full power: its time is not this pool's to spend.
         """
         classes = self._scenes.classes
-        borne = sorted([(classes.number(member.key), member.bears) for member in scene.members])
-        numbers = tuple([number for number, _ in borne])
+        numbers = tuple([number for number, _ in sorted(scene.rests)])
         ways = classes.ways(numbers)
         if not ways or not all(member.own for member in scene.members):
             return None
-        able = [
-            way
-            for way in ways
-            if all(slow <= bears for slow, (_, bears) in zip(way.slowdowns, borne, strict=True))
-        ]
-        best = min(able, key=lambda way: self._worth.way_w(numbers, way), default=ways[0])
+        best = best_way(ways, scene.members, self._worth)
         if best.limit_w is None:
             return None
         extra_s = classes.excess_s(scene.rests, best.limit_w) - scene.excess_s
         saved_w = self._worth.way_w(numbers, ways[0]) - self._worth.way_w(numbers, best)
         return LevelChoice(best.limit_w, extra_s, saved_w / _longer(best, ways[0]))
+
+
+def best_way(ways: Sequence[Physics], members: Sequence[Member], worth: Worth) -> Physics:
+    """Return the way in which these lose least within their own limits; the first if they bear none.
+
+    :param ways: of the set of these members.
+    """
+    borne = sorted([(worth.classes.number(member.key), member.bears) for member in members])
+    numbers = tuple([number for number, _ in borne])
+    able = [
+        way
+        for way in ways
+        if all(slow <= bears for slow, (_, bears) in zip(way.slowdowns, borne, strict=True))
+    ]
+    return min(able, key=lambda way: worth.way_w(numbers, way), default=ways[0])
+
+
+def advice(members: Sequence[Member], worth: Worth) -> str | None:
+    """Return in words at which measured level these would lose least, ``None``: at full power."""
+    numbers = tuple(sorted([worth.classes.number(member.key) for member in members]))
+    ways = worth.classes.measured_ways(numbers)
+    best = best_way(ways, members, worth) if ways else None
+    if best is None or best.limit_w is None:
+        return None
+    less_pct = 100 * (1 - best.power_w / ways[0].power_w)
+    longer_pct = 100 * (best.slowdowns[0] / ways[0].slowdowns[0] - 1)
+    return (
+        f"held to {best.limit_w:g} W a board it would draw {less_pct:.0f} % less there "
+        f"and take {longer_pct:.0f} % longer"
+    )
 
 
 def _longer(way: Physics, full: Physics) -> float:

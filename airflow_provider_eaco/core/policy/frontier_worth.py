@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from operator import itemgetter
 
-from airflow_provider_eaco.core.energy.power_levels import Way
+from airflow_provider_eaco.core.energy.power_levels import Way, ways_of
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.profile import FamilySet, family_set
@@ -110,6 +110,10 @@ class Classes:
             known = self._ways[numbers] = tuple(self._find(numbers))
         return known
 
+    def measured_ways(self, numbers: Numbers) -> tuple[Physics, ...]:
+        """Return how the set would run under the limits that may serve, whether or not any is ever set."""
+        return tuple(self._run(numbers, ways_of(*self._asked(numbers), self.facts.book)))
+
     def grown(self, numbers: Numbers, by: Numbers) -> Sequence[Growth]:
         """Return what the set may become by members of these classes, within the limit of each."""
         known = self._grown.get((numbers, by))
@@ -148,10 +152,18 @@ class Classes:
         return excess_s
 
     def _find(self, numbers: Numbers) -> Iterator[Physics]:
+        asked = self._asked(numbers)
+        ways = self.facts.ways(*asked)
+        self._predicted[asked] = self.facts.predict(*asked), ways
+        return self._run(numbers, ways)
+
+    def _asked(self, numbers: Numbers) -> tuple[FamilySet, str, int]:
         keys = [self.keys[number] for number in numbers]
-        families = family_set(tuple(key.family for key in keys))
-        asked = families, keys[0].gpu_model, keys[0].gpus
-        seen, ways = self._predicted[asked] = self.facts.predict(*asked), self.facts.ways(*asked)
+        return family_set(tuple(key.family for key in keys)), keys[0].gpu_model, keys[0].gpus
+
+    def _run(self, numbers: Numbers, ways: Sequence[Way]) -> Iterator[Physics]:
+        keys = [self.keys[number] for number in numbers]
+        seen = self.facts.predict(*self._asked(numbers))
         if seen is None or seen.power_w is None:
             return
         busy_pct = math.inf if seen.utilisation_pct is None else seen.utilisation_pct
