@@ -265,6 +265,7 @@ def test_what_cannot_be_run(
 
 def test_what_belongs_to_the_benchmark() -> None:
     """Greedy fill, largest first and the day's choices are for this comparison alone."""
+    benchmark_data("gavel_throughputs/pairs.csv")
     with pytest.raises(InvalidSettingError, match="belong to the benchmark order"):
         BENCHMARKS["gavel-gpus"](Choices(day=PEAK))
     with pytest.raises(InvalidSettingError, match="--order: 'greedy' is not known"):
