@@ -25,6 +25,7 @@ from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.series_feed import SeriesFeed
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
+from airflow_provider_eaco.provider.whatif.present import Present, judged
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
@@ -244,6 +245,27 @@ def present_pools(settings: EacoSettings | None = None) -> Sequence[PoolState]:
     declared = (settings or load_settings()).pools
     with own_session() as session:
         return pool_states(session, declared)
+
+
+def read_present(settings: EacoSettings | None = None) -> Present:
+    """Return all that planning sees now, for a what-if; reads only.
+
+    :raises StoreUnavailableError: if our tables cannot be read.
+    :raises InvalidSettingError: if ``[eaco]`` cannot be read.
+    """
+    settings = settings or load_settings()
+    store = open_store()
+    overview = store.reads.overview()
+    return Present(
+        view=judged(overview.view, settings.node_timeout_s),
+        pools=tuple(SeriesFeed(settings.series).told(present_pools(settings))),
+        profiles=store.profiles.book(),
+        readings=tuple(overview.readings.values()),
+        past=store.ledger.past_leases,
+        energy_use=store.energy_use,
+        pricing=EnergyPricing(HighsEnergySolver()),
+        hold_window=settings.hold_window,
+    )
 
 
 def _state_file(settings: EacoSettings) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from airflow_provider_eaco.core.model.errors import LeaseConflictError
 from airflow_provider_eaco.core.model.gpu import Gpu
-from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.model.placement import Lease, Placement
 
 
 class GpuCounters:
@@ -20,6 +20,14 @@ class GpuCounters:
         self._absent: dict[str, int] = {}
         self._set_versions: dict[str, int] = {}
         self._seen: Mapping[str, int] | None = None
+
+    def restore(self, present: Mapping[str, int], leases: Iterable[Lease]) -> None:
+        """Go on from these counters and from the versions of the sets that hold GPUs."""
+        self._seen = None
+        self.present = dict(present)
+        for lease in leases:
+            for uuid in lease.placement.gpu_uuids:
+                self._set_versions[uuid] = max(lease.set_version, self._set_versions.get(uuid, 0))
 
     def seen(self) -> Mapping[str, int]:
         """Return the present counters as they are now; later changes do not show in it."""

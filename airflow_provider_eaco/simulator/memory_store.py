@@ -67,6 +67,25 @@ class MemoryLedger:
         self._index = LiveIndex()
         self._nodes_by_name: tuple[Node, ...] | None = ()
 
+    def restore(self, view: LedgerView) -> None:
+        """Take everything over from the view of another ledger; this one has to be new.
+
+        A snapshot of it is then equal to one of that view, and leases, tokens and counters go on from there.
+        """
+        with self._mutex:
+            for node in view.nodes:
+                self._put_node(node)
+            for lease in sorted(view.leases, key=lambda lease: lease.token):
+                self._token_of[lease.job_id] = lease.token
+                self._sets.setdefault(lease.placement, []).append(lease.token)
+                self._put_lease(lease)
+                self._last_token = lease.token
+            for record in view.jobs:
+                self._put_job(record)
+                if record.job.job_id in self._token_of:
+                    self._index.slots_used(record, 1)
+            self._counters.restore(view.gpu_versions, view.leases)
+
     def view(self) -> LedgerView:
         """Return all nodes, all leases, and every job that is not in a final phase."""
         with self._mutex:

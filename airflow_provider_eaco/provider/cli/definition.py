@@ -68,6 +68,21 @@ ARG_REPORT_OUTPUT = _arg(
     metavar="(table, json, yaml, csv, html)",
     help="output format (default: table)",
 )
+ARG_POOL = _arg(
+    "--pool",
+    metavar="NAME",
+    default=None,
+    help="the GPU pool that is to be otherwise (default: the only one)",
+)
+ARG_POLICY = _arg("--policy", metavar="NAME", default=None, help="another admission policy")
+ARG_ORDER = _arg("--order", metavar="NAME", default=None, help="another ordering of the queue")
+ARG_GPUS = _arg("--gpus", metavar="N", type=int, default=None, help="so many GPUs in the pool")
+ARG_MAX_RESIDENTS = _arg(
+    "--max-residents", metavar="N", type=int, default=None, help="so many tasks on one GPU at most"
+)
+ARG_MAX_STRETCH = _arg(
+    "--max-stretch", metavar="X", default=None, help="limit of run time / time alone for every task, or none"
+)
 ARG_POOL_NAME = _arg("name", metavar="NAME", help="name of a GPU pool, as `status` shows it")
 
 
@@ -130,6 +145,18 @@ _REPORT = ActionCommand(
     args=(ARG_MONTH, ARG_REPORT_OUTPUT, ARG_VERBOSE),
 )
 
+_SIMULATE = _command(
+    "simulate",
+    "simulate_command.simulate",
+    "Simulate the present queue and running set under other settings; nothing is changed",
+    ARG_POOL,
+    ARG_POLICY,
+    ARG_ORDER,
+    ARG_GPUS,
+    ARG_MAX_RESIDENTS,
+    ARG_MAX_STRETCH,
+)
+
 _DRAIN = _command(
     "drain",
     "control_commands.drain",
@@ -185,6 +212,7 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                     args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_RUN_AS, ARG_VERBOSE),
                 ),
                 _PROFILES,
+                _SIMULATE,
                 _DRAIN,
                 _command("hold", "control_commands.hold", "Keep a waiting task from starting", ARG_TASK),
                 _command("release", "control_commands.release", "End the hold of a task", ARG_TASK),
