@@ -41,6 +41,16 @@ class AirflowApi:
         except (requests.ConnectionError, requests.Timeout):
             return False
 
+    def shown(self, path: str) -> Any:
+        """Return the JSON that a GET of ``path`` (from the root of the server) gives.
+
+        :raises HarnessError: for an error status, with the server's text.
+        """
+        answer = self._session.get(f"{self.base_url}{path}", timeout=_TIMEOUT_S)
+        if not answer.ok:
+            raise HarnessError(f"GET {path}: {answer.status_code} {answer.text}")
+        return answer.json()
+
     def call(
         self,
         method: str,

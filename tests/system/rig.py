@@ -133,7 +133,8 @@ class Rig:
     def __post_init__(self) -> None:
         self._engine = sa.create_engine(self.airflow.database_url, pool_pre_ping=True)
         sessions = sessionmaker(self._engine, class_=Session)
-        self._reads = ReadModel(Database(sessions))
+        self.database = Database(sessions)
+        self._reads = ReadModel(self.database)
         self._clock = DatabaseClock(sessions)
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,12 +11,12 @@ from tests.system.machines.site import Site
 
 
 @pytest.fixture(scope="package")
-def site(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The site, with every part up."""
     folder = tmp_path_factory.mktemp("machines")
     with (
         Redis(tmp_path_factory.mktemp("redis")) as redis,
         Postgres() as postgres,
-        Site.make(folder, system_dags, redis, postgres) as made,
+        Site.make(folder, redis, postgres) as made,
     ):
         yield made

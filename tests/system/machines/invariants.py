@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.system.machines.site import MAX_RESIDENTS, NODES, Site
+from airflow_provider_eaco.dispatch.claim import claimant
+from tests.system.machines.site import GPU_MEMORY_MIB, MARGIN_MIB, MAX_RESIDENTS, NODES, Site
 from tests.system.rig import Run, check_leases, task_processes
 
 
@@ -46,29 +48,83 @@ def check_one_at_a_time(run: Run) -> None:
 
 
 def check_ledger(site: Site) -> None:
-    """Fail if a GPU ever had more residents than it may, or a job two leases at a time."""
+    """Fail if a GPU ever was promised more memory than it has less the margin, or had more residents than it
+    may (I1), or if a job had two leases at a time (I2).
+    """
     history = site.rig.lease_history()
     check_leases(history)
-    events: dict[str, list[tuple[Any, int]]] = defaultdict(list)
+    memory = site.airflow.query("SELECT job_id, gpu_memory_mib FROM eaco_job")
+    memory_mib = {row["job_id"]: row["gpu_memory_mib"] for row in memory}
+    events: dict[str, list[tuple[Any, int, int]]] = defaultdict(list)
     for lease in history:
+        mib = memory_mib[lease["job_id"]]
         for uuid in lease["gpu_uuids"].split(","):
-            events[uuid].append((lease["granted_at"], 1))
+            events[uuid].append((lease["granted_at"], 1, mib))
             if lease["released_at"] is not None:
-                events[uuid].append((lease["released_at"], -1))
+                events[uuid].append((lease["released_at"], -1, -mib))
     for uuid, changes in events.items():
-        residents = 0
-        for _, change in sorted(changes):
-            residents += change
+        residents = promised_mib = 0
+        for _, change, change_mib in sorted(changes):
+            residents, promised_mib = residents + change, promised_mib + change_mib
             assert residents <= MAX_RESIDENTS, f"GPU {uuid} was over-admitted"
+            assert promised_mib + MARGIN_MIB <= GPU_MEMORY_MIB, (
+                f"GPU {uuid}: {promised_mib} MiB were promised"
+            )
+
+
+def living_tokens(site: Site) -> dict[str, list[int]]:
+    """Return under which leases the processes of each job live now: all machines of the site are this one."""
+    tokens: dict[str, list[int]] = defaultdict(list)
+    for lease in site.rig.lease_history():
+        if claimant(lease["job_id"], lease["token"]) is not None:
+            tokens[lease["job_id"]].append(lease["token"])
+    return tokens
+
+
+def check_owners(site: Site) -> None:
+    """Fail if a job lives under two leases at this moment (I2)."""
+    twice = {job_id: tokens for job_id, tokens in living_tokens(site).items() if len(tokens) > 1}
+    assert twice == {}, "jobs live twice, by their tokens"
+
+
+def check_numbers(site: Site) -> None:
+    """Fail if the page shows a number that is negative, above 100 % or none (I4)."""
+    for part in ("summary", "overview", "queue", "energy"):
+        _check_number(part, site.airflow.api.shown(f"/eaco/api/v1/{part}"))
+
+
+def _check_number(where: str, value: object) -> None:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _check_number(f"{where}.{name}", each)
+    elif isinstance(value, list):
+        for each in value:
+            _check_number(where, each)
+    elif isinstance(value, int | float):
+        assert math.isfinite(value), f"{where} is {value}"
+        assert value >= 0, f"{where} is {value}"
+        assert not where.endswith("_pct") or value <= 100, f"{where} is {value}"
+
+
+def check_beside(site: Site, run: Run) -> None:
+    """Fail unless a task without a GPU has run, and both schedulers are at work (I5)."""
+    site.wait_end(run)
+    instances = run.rig.airflow.api.task_instances(run.dag_id, run.run_id)
+    assert {each["state"] for each in instances} == {"success"}
+    assert site.airflow.api.call("GET", "/monitor/health")["scheduler"]["status"] == "healthy"
 
 
 def wait_quiet(site: Site) -> None:
-    """Return when leases = runs on nodes = processes = 0, and all nodes take work again."""
-    living = "SELECT token FROM eaco_node_run WHERE state IN ('ordered', 'claimed', 'running')"
-    site.wait(
-        lambda: not site.rig.leases() and not site.airflow.query(living) and not task_processes(site.airflow),
-        "quiet",
-    )
+    """Return when leases = runs on nodes = processes = 0 (I3), and all nodes take work again."""
+    living = "SELECT token, node, state FROM eaco_node_run WHERE state IN ('ordered', 'claimed', 'running')"
+
+    def left() -> dict[str, Any]:
+        found = {"leases": site.rig.leases(), "runs": site.airflow.query(living)}
+        if any(found.values()):
+            return found
+        return {"processes": task_processes(site.airflow), "jobs": living_tokens(site)}
+
+    site.wait(lambda: not any(left().values()), lambda: f"quiet; there are {left()}")
     site.wait_nodes()
 
 

@@ -9,19 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from airflow_provider_eaco.store.node_credentials import SqlNodeCredentials
 from harness import Airflow, AirflowSettings
 from harness.airflow import API_SERVER, DAG_PROCESSOR, SCHEDULER
 from tests.servers import Postgres, Redis
 from tests.system.rig import DEADLINE_S, Rig, Run
 
+DAGS = Path(__file__).parent / "dags"
 NODES = ("gpu-1", "gpu-2")
 GPUS_PER_NODE = 2
-MAX_RESIDENTS = 2
+# Memory is what limits a GPU to two trainings of 4 GiB, beside the pool's margin.
+GPU_MEMORY_MIB = 10 * 1024
+MARGIN_MIB = 512
+MAX_RESIDENTS = 3
 NODE_TIMEOUT_S = 8
 SECOND = "scheduler-2"
+SCHEDULERS = (SCHEDULER, SECOND)
 FAMILY = "small"
+# How long after a restart of the database a scheduler may end by itself.
+ENDS_OF_POSTGRES_S = 60.0
 TRUTH = [
     {
         "families": [FAMILY],
@@ -55,11 +62,16 @@ OPTIONS = {
     "scheduler.scheduler_health_check_threshold": "15",
     "scheduler.orphaned_tasks_check_interval": "3",
     "scheduler.max_tis_per_query": "64",
+    # One file that nobody changes, and loops that leave the cores to the trainings.
+    "scheduler.scheduler_idle_sleep_time": "1",
+    "dag_processor.min_file_process_interval": "3600",
     "eaco.dispatch": "celery",
     "eaco.node_timeout": str(NODE_TIMEOUT_S),
     "eaco.planner_ttl": "5",
     "eaco.kill_grace": "3",
-    "eaco.pools": json.dumps({"eaco": {"mode": "share", "max_residents": MAX_RESIDENTS}}),
+    "eaco.pools": json.dumps(
+        {"eaco": {"mode": "share", "max_residents": MAX_RESIDENTS, "memory_margin_mib": MARGIN_MIB}}
+    ),
 }
 
 
@@ -73,14 +85,18 @@ class Site:
     rig: Rig
     folder: Path
     credentials: dict[str, Path] = field(default_factory=dict)
+    kills: list[str] = field(default_factory=list)
+    _kill_every_s: float | None = None
+    _killed_s: float = float("-inf")
+    _postgres_s: float = float("-inf")
 
     @classmethod
     @contextmanager
-    def make(cls, folder: Path, dags: Path, redis: Redis, postgres: Postgres) -> Iterator[Site]:
+    def make(cls, folder: Path, redis: Redis, postgres: Postgres) -> Iterator[Site]:
         """Give a site with every part up; everything has ended afterwards."""
         settings = AirflowSettings(
             folder / "airflow",
-            dags,
+            DAGS,
             executor="airflow_provider_eaco.EacoExecutor",
             database_url=postgres.url,
             options={**OPTIONS, "celery.broker_url": redis.url},
@@ -90,25 +106,28 @@ class Site:
         with Airflow(settings) as airflow:
             site = cls(airflow, redis, postgres, Rig(airflow, told), folder)
             airflow.start_scheduler(SECOND)
+            [made] = airflow.cli_json("eaco", "nodes", "add", NODES[0])
+            site.keep_credential(NODES[0], made["credential"])
+            for node in NODES[1:]:
+                # As the command does, without another start of Airflow.
+                site.keep_credential(node, SqlNodeCredentials(site.rig.database).add(node))
             for node in NODES:
-                site.add_node(node)
                 site.start_worker(node)
             site.wait_nodes()
             yield site
             site.rig.close()
 
-    def add_node(self, node: str) -> None:
-        """Make a credential for the node and put it into a file, as a person would."""
-        [made] = self.airflow.cli_json("eaco", "nodes", "add", node)
+    def keep_credential(self, node: str, credential: str) -> None:
+        """Put the node's credential into a file, as a person would."""
         self.credentials[node] = self.folder / f"{node}.credential"
         self.credentials[node].touch(mode=0o600)
-        self.credentials[node].write_text(made["credential"])
+        self.credentials[node].write_text(credential)
 
     def start_worker(self, node: str) -> None:
         """Start the node's worker, on a machine that knows neither Airflow's database nor its secrets."""
         home = self.folder / node
         home.mkdir(exist_ok=True)
-        gpus = [{"name": node, "gpus": GPUS_PER_NODE}]
+        gpus = [{"name": node, "gpus": GPUS_PER_NODE, "gpu_memory": f"{GPU_MEMORY_MIB}MiB"}]
         self.airflow.start_component(
             node,
             *("eaco", "worker", "--node", node, "--credential-file", str(self.credentials[node])),
@@ -127,6 +146,24 @@ class Site:
         self.airflow.kill_component(name)
         self._start(name)
 
+    def restart_postgres(self) -> None:
+        """Cut everybody off from the database, and return when it takes connections again."""
+        self.postgres.restart()
+        self._postgres_s = time.monotonic()
+
+    @contextmanager
+    def schedulers_dying(self, every_s: float) -> Iterator[None]:
+        """Kill a scheduler every so many seconds meanwhile, whenever somebody waits here, and start it anew.
+
+        They take turns, and the next one has to wait for the last one to be at work again: without any, it is
+        not the ledger that would be tested.
+        """
+        self._kill_every_s, self._killed_s = every_s, time.monotonic()
+        try:
+            yield
+        finally:
+            self._kill_every_s = None
+
     @contextmanager
     def stopped(self, node: str) -> Iterator[None]:
         """Have the node's worker stand still meanwhile, as a machine that is cut off."""
@@ -140,16 +177,29 @@ class Site:
         """Start what has ended by itself anew, as a service manager does, and return its names."""
         ended = self.airflow.ended()
         for name in ended:
+            blamed = time.monotonic() - self._postgres_s < ENDS_OF_POSTGRES_S
+            assert blamed, f"{name} has ended by itself\n{self.airflow.component(name).last_lines()}"
             self._start(name)
         return ended
 
-    def wait(self, condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-        """Return as soon as the condition holds; what ends meanwhile is started anew."""
+    def wait(
+        self,
+        condition: Callable[[], object],
+        what: str | Callable[[], str],
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """Return as soon as the condition holds; what ends meanwhile is started anew.
+
+        :param what: what is waited for, or what tells that when it is over.
+        """
         deadline = time.monotonic() + deadline_s
         while not condition():
-            assert time.monotonic() < deadline, f"{what}: not within {deadline_s:g} s"
+            if time.monotonic() > deadline:
+                said = what if isinstance(what, str) else what()
+                raise AssertionError(f"{said}: not within {deadline_s:g} s")
             self.revive()
-            time.sleep(0.2)
+            self._let_die()
+            time.sleep(0.5)
 
     def wait_end(self, run: Run) -> None:
         """Return when the run has ended, whatever has to be started anew meanwhile."""
@@ -172,14 +222,25 @@ class Site:
         [row] = self.airflow.query(query, node=node)
         return row["s"] > NODE_TIMEOUT_S
 
-    def runs(self) -> list[dict[str, Any]]:
-        """Return all runs that were sent to nodes."""
-        return self.airflow.query("SELECT * FROM eaco_node_run ORDER BY token")
+    def _let_die(self) -> None:
+        """Kill the scheduler whose turn it is, if it is time and both are at work."""
+        if self._kill_every_s is None or time.monotonic() - self._killed_s < self._kill_every_s:
+            return
+        # No longer than a scheduler lives here: the last one that was killed does not count any more.
+        beats = (
+            "SELECT id FROM job WHERE job_type = 'SchedulerJob' AND state = 'running' "
+            f"AND latest_heartbeat > now() - interval '{self._kill_every_s:g} seconds'"
+        )
+        if len(self.airflow.query(beats)) < len(SCHEDULERS):
+            return
+        self.kills.append(SCHEDULERS[len(self.kills) % len(SCHEDULERS)])
+        self.restart(self.kills[-1])
+        self._killed_s = time.monotonic()
 
     def _start(self, name: str) -> None:
         if name in NODES:
             self.start_worker(name)
-        elif name in {SCHEDULER, SECOND}:
+        elif name in SCHEDULERS:
             self.airflow.start_scheduler(name)
         elif name == DAG_PROCESSOR:
             self.airflow.start_component(name, "dag-processor")

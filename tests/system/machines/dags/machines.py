@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from datetime import timedelta
@@ -11,25 +12,39 @@ from airflow.sdk import DAG, task
 
 
 def train(index, params=None, ti=None):
-    from told import note
-
     from airflow_provider_eaco import training_run
 
     folder = Path(params["folder"])
-    note(folder, ti, began_s=time.time(), token=os.environ["EACO_LEASE_TOKEN"])
+
+    def note(**more):
+        line = {
+            "map_index": ti.map_index,
+            "pid": os.getpid(),
+            "token": os.environ["EACO_LEASE_TOKEN"],
+            "gpus": os.environ["CUDA_VISIBLE_DEVICES"],
+            "node": os.environ["EACO_NODE"],
+            **more,
+        }
+        with (folder / "started.jsonl").open("a") as lines:
+            lines.write(json.dumps(line) + "\n")
+
+    note(began_s=time.time())
     with training_run(epochs=params["epochs"]) as run:
         for epoch in run.epochs():
+            # The first ones go on for as long as a test wants somebody to be there.
+            while ti.map_index < params["held"] and not (folder / "end").exists():
+                time.sleep(0.2)
             saved = folder / f"{ti.map_index}-{epoch + 1}"
             saved.touch()
             run.report(checkpoint=saved)
-    note(folder, ti, ended_s=time.time(), token=os.environ["EACO_LEASE_TOKEN"])
+    note(ended_s=time.time())
 
 
 def trains(dag_id: str, count: int) -> DAG:
     with DAG(
         dag_id,
         schedule=None,
-        params={"folder": "", "epochs": 2},
+        params={"folder": "", "epochs": 1, "held": 0},
         max_active_runs=16,
         max_active_tasks=64,
     ) as dag:
@@ -43,3 +58,11 @@ def trains(dag_id: str, count: int) -> DAG:
 
 one = trains("machine_one", 1)
 many = trains("machines", 24)
+
+with DAG("no_gpu", schedule=None, max_active_runs=16) as no_gpu:
+
+    @task(task_id="work")
+    def add(index):
+        return index + 1
+
+    add(0)
