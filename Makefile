@@ -12,7 +12,7 @@ SOAK_S ?= 1800
 # PyPI's PyTorch brings some GB for GPUs; the build for CPUs is on PyTorch's own index.
 TORCH_SOURCE ?= --torch-backend cpu
 
-.PHONY: help demo test test-integrations soak lint format bench docs clean
+.PHONY: help demo test test-integrations soak lint format bench docs pictures clean
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,8 +53,13 @@ format: $(READY) ## Rewrite the sources in the project's style
 bench: $(READY) ## Measure what the documentation claims about speed
 	@$(BIN)/python -m bench
 
-docs: $(READY) ## Check that every link between the documents leads somewhere
-	@$(BIN)/python -m pytest -q tests/unit/test_documents.py
+docs: $(READY) ## Build the documentation site into build/docs, warnings are errors, and check its links and examples
+	@$(BIN)/python -m sphinx -q -W --keep-going docs build/docs
+	@$(BIN)/python -m pytest -q tests/unit/test_documents.py -k "not builds"
+	@echo "The site is at build/docs/index.html"
+
+pictures: $(READY) ## Take the pictures of the getting-started page anew, from a real Airflow (needs chromium)
+	@$(BIN)/python -m demo.pictures
 
 clean: ## Remove everything that was made here, the environment included
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

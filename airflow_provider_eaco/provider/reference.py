@@ -1,7 +1,7 @@
-"""Documents made from the code, so that they cannot drift from it: reasons for waiting, configuration.
+"""Documents made from the code, so that they cannot drift from it: reasons for waiting, configuration, REST.
 
 ``python -m airflow_provider_eaco.provider.reference reasons > docs/reference/reasons.md`` writes one anew,
-``configuration`` and ``metrics`` the others.
+``configuration``, ``metrics`` and ``rest`` the others.
 """
 
 from __future__ import annotations
@@ -96,6 +96,15 @@ def metrics_reference() -> str:
     return _METRICS_HEAD + "".join(rows) + _METRICS_TAIL
 
 
+def rest_document() -> str:
+    """Return the document: one section per route of the REST API, then one per object."""
+    # Only this one needs the web framework.
+    from airflow_provider_eaco.provider.api.app import create_app
+    from airflow_provider_eaco.provider.api.reference import rest_reference
+
+    return rest_reference(create_app().openapi())
+
+
 def _option(option: Option) -> str:
     default = f"`{option.default}`" if option.default else "empty"
     example = (
@@ -112,6 +121,7 @@ DOCUMENTS = {
     "reasons": reasons_reference,
     "configuration": configuration_reference,
     "metrics": metrics_reference,
+    "rest": rest_document,
 }
 
 if __name__ == "__main__":
