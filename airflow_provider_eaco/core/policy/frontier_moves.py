@@ -41,6 +41,7 @@ class Moves:
         self._slack_s = slack_s
         self._down = down
         self._sets = list(scenes.all)
+        self._losses_j = [scene.loss_j(worth) for scene in self._sets]
         # Nobody is asked to leave a set into or out of which somebody is moving.
         self._still = [not scene.leaving for scene in self._sets]
         self._needs = {
@@ -54,9 +55,10 @@ class Moves:
         """Yield whom to ask, until no move saves enough."""
         for _ in range(_MOST_AT_ONCE):
             best: _Move | None = None
+            losing = self._losing_at_least(LEAST_GAIN_J)
             for source, scene in enumerate(self._sets):
                 if self._still[source]:
-                    for move in self._moves_out_of(source, scene):
+                    for move in self._moves_out_of(source, scene, losing):
                         best = move if best is None or move.gain_j > best.gain_j else best
             if best is None or best.gain_j < LEAST_GAIN_J:
                 return
@@ -70,41 +72,42 @@ class Moves:
                     if goal is not None:
                         self._carry(member, source, goal[0])
 
-    def _moves_out_of(self, source: int, scene: Scene) -> Iterator[_Move]:
+    def _moves_out_of(self, source: int, scene: Scene, losing: Sequence[int]) -> Iterator[_Move]:
         able = [member for member in scene.members if self._may_move(member)]
-        losing = self._loses(scene)
+        loses = self._losses_j[source] >= LEAST_GAIN_J
         if len(scene.members) > 1:
-            goals = range(len(self._sets)) if losing else self._losing()
             for member in able:
-                move = self._one(source, scene, member, goals)
+                move = self._one(source, scene, member, None if loses else losing)
                 if move is not None:
                     yield move
-        if losing and scene.members and len(able) == len(scene.members):
+        if loses and scene.members and len(able) == len(scene.members):
             move = self._everybody(source, scene)
             if move is not None:
                 yield move
 
-    def _losing(self) -> Sequence[int]:
-        return [place for place, scene in enumerate(self._sets) if self._loses(scene)]
+    def _losing_at_least(self, loss_j: float, among: Sequence[int] | None = None) -> Sequence[int]:
+        """Return the sets that lose so much; ``among`` all by default."""
+        losses_j = self._losses_j
+        if among is None:
+            return [place for place, lost_j in enumerate(losses_j) if lost_j >= loss_j]
+        return [place for place in among if losses_j[place] >= loss_j]
 
-    def _loses(self, scene: Scene) -> bool:
-        return scene.loss_j(self._worth) >= LEAST_GAIN_J
-
-    def _one(self, source: int, scene: Scene, member: Member, goals: Sequence[int]) -> _Move | None:
+    def _one(self, source: int, scene: Scene, member: Member, goals: Sequence[int] | None) -> _Move | None:
         left_j = scene.loss_without_j(member, self._worth) + self._price_j(member)
-        saved_j = scene.loss_j(self._worth) - left_j
+        saved_j = self._losses_j[source] - left_j
         # Nobody loses less than nothing: a set gains at most what it loses now.
-        worthwhile = [
-            place for place in goals if self._sets[place].loss_j(self._worth) >= LEAST_GAIN_J - saved_j
-        ]
+        worthwhile = self._losing_at_least(LEAST_GAIN_J - saved_j, goals)
         goal = self._goal(member, source, worthwhile)
         return None if goal is None else _Move(saved_j - goal[1].loss_j, source, ((member, goal[0]),))
 
     def _everybody(self, source: int, scene: Scene) -> _Move | None:
         present, self._sets = self._sets, list(self._sets)
-        gain_j, goals = scene.loss_j(self._worth), []
+        gain_j, goals = self._losses_j[source], []
+        places: Sequence[int] = range(len(self._sets))
+        if len(scene.members) == 1:
+            places = self._losing_at_least(LEAST_GAIN_J - gain_j + self._price_j(scene.members[0]))
         for member in sorted(scene.members, key=lambda each: (-each.left_s, each.job_id)):
-            goal = self._goal(member, source, range(len(self._sets)))
+            goal = self._goal(member, source, places)
             if goal is None:
                 self._sets = present
                 return None
@@ -150,6 +153,8 @@ class Moves:
         self._sets[source] = left.with_members(rest, self._classes)
         self._sets[goal] = joined.with_members((*joined.members, member), self._classes)
         self._still[source] = self._still[goal] = False
+        for place in (source, goal):
+            self._losses_j[place] = self._sets[place].loss_j(self._worth)
 
     def _may_move(self, member: Member) -> bool:
         long = member.work_s is not None and member.left_s > LEAST_LEFT_S
