@@ -83,7 +83,7 @@ class EacoExecutor(BaseExecutor):
         from airflow_provider_eaco.provider.lanes import Lanes
 
         self._lanes = Lanes.make(self, self)
-        self._fenced("warm up", self._lanes.dispatcher.warm_up)
+        self._fenced("warm up", self._lanes.warm_up)
 
     def end(self) -> None:
         """Report what has ended and leave; running tasks go on and are adopted by the next scheduler."""

@@ -22,6 +22,7 @@ from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
 from airflow_provider_eaco.provider.housekeeping import Housekeeper
 from airflow_provider_eaco.provider.metrics import Metrics
+from airflow_provider_eaco.provider.node_settings import DispatchChoice
 from airflow_provider_eaco.provider.plain_lane import NO_LEASE, PlainLane
 from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.services import NoWorkers, Workers
@@ -120,6 +121,14 @@ class Lanes:
             services.ledger, services.dispatcher, settings.kill_grace_s, services.workers
         )
         return lanes
+
+    def warm_up(self) -> None:
+        """Prepare for the first task, so that it does not wait for imports.
+
+        Where GPU tasks are sent to other machines there may never be one: then its start prepares.
+        """
+        if self.settings is None or self.settings.dispatch is DispatchChoice.LOCAL:
+            self.dispatcher.warm_up()
 
     def close(self, timeout_s: float) -> None:
         """Stop measuring and give the dispatcher's parts back; running tasks are left alone."""

@@ -10,6 +10,8 @@ from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.provider import lanes as lanes_module
 from airflow_provider_eaco.provider import slotless
 from airflow_provider_eaco.provider.lanes import Lanes
+from airflow_provider_eaco.provider.node_settings import DispatchChoice
+from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.task_instances import SlotlessTask
 from tests.unit.provider.executor.lane_rig import FakeDispatcher, FakeHost, LaneRig, make_workload
 
@@ -49,6 +51,18 @@ def test_c67_whatever_is_wrong_with_our_parts_the_executor_starts(executor, monk
     lanes = Lanes.make(FakeHost(), executor)
     assert (lanes.gpu, lanes.problem, lanes.plain.room) == (None, error, 8)
     lanes.dispatcher.close(0.0)
+
+
+@pytest.mark.parametrize("dispatch", [*DispatchChoice, None])
+def test_only_who_starts_tasks_here_prepares_for_them(executor, dispatch):
+    """A scheduler that sends its tasks to other machines has no use for a process that starts them."""
+    dispatcher = FakeDispatcher()
+    prepared = []
+    dispatcher.warm_up = lambda: prepared.append(True)
+    lanes = Lanes(FakeHost(), executor, dispatcher, None)
+    lanes.settings = None if dispatch is None else EacoSettings(dispatch=dispatch)
+    lanes.warm_up()
+    assert prepared == ([] if dispatch is DispatchChoice.CELERY else [True])
 
 
 def test_c67_tables_out_of_reach_are_told_to_those_who_wait(executor, monkeypatch):
