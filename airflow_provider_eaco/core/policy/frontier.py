@@ -71,7 +71,7 @@ class FrontierPolicy:
 
     def _placed(self, job: Job, snapshot: ClusterSnapshot) -> AdmissionDecision:
         # 1. What keeps it from every GPU, and where it would have GPUs of its own.
-        alone = self._alone.decide(job, snapshot)
+        alone = self._by_itself(job, snapshot)
         short = all(finding.reason in _SHORTAGE for finding in alone.findings)
         view = self._view_of(snapshot)
         me = view.newcomer(job, snapshot.now_s, snapshot.profiles)
@@ -109,6 +109,16 @@ class FrontierPolicy:
             levels = Levels(view.scenes, view.worth, view.slack_s)
             told += levels.changes(snapshot.pool.power_limits_w)
         return Steering(tuple(told))
+
+    def _by_itself(self, job: Job, snapshot: ClusterSnapshot) -> AdmissionDecision:
+        """Return where the job would have GPUs of its own: on a node that is up, if there is one."""
+        alone, down = self._alone.decide(job, snapshot), nodes_down(snapshot)
+        if alone.placement is None or alone.placement.node not in down:
+            return alone
+        states = [state for name, state in snapshot.nodes.items() if name in down]
+        asleep = {gpu.uuid for state in states for gpu in state.node.gpus}
+        up = self._alone.decide(job, replace(snapshot, barred=snapshot.barred | asleep))
+        return alone if up.placement is None else up
 
     def _best(
         self, job: Job, me: Member, worth: Worth, view: View, snapshot: ClusterSnapshot

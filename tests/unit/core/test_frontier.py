@@ -188,6 +188,14 @@ def test_who_was_interrupted_never_waits_for_a_node_to_wake() -> None:
     assert not run_checked(replace(pair, pool=replace(pair.pool, node_power=both))).instructions
 
 
+def test_no_node_is_woken_while_one_is_up_and_free() -> None:
+    """Of two free nodes a job gets the one that is on, whatever their names."""
+    seen = snapshot(make_node("node-a"), make_node("node-b"), family="J1")
+    asleep = {"node-a": NodePowerState(NodePower.ASLEEP, NOW_S)}
+    plan = run_checked(replace(seen, pool=replace(seen.pool, node_power=asleep)))
+    assert launched(plan)["new"].placement.node == "node-b"
+
+
 def test_the_same_snapshot_gets_the_same_answer_whatever_was_asked_before() -> None:
     """A policy that has seen other snapshots decides like a fresh one."""
     seen = snapshot(running("one", "J1"), running("four", "J4"), family="J4")
