@@ -119,6 +119,25 @@ def test_pytorch_restores_nothing_from_a_checkpoint_that_lacks_a_part(tmp_path: 
     assert not torch.equal(model.weight, before[0])
 
 
+def test_pytorch_of_several_ranks_is_written_by_the_first_and_draws_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank names the same file and restores it, but keeps random numbers of its own."""
+    torch = libraries.needed("torch")
+    checkpoints = integrations.TorchCheckpoints(tmp_path, model=torch.nn.Linear(2, 2))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    named = checkpoints.save(0)
+    assert not named.exists()
+    monkeypatch.setenv("RANK", "0")
+    assert checkpoints.save(0) == named
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    checkpoints.restore(named)
+    assert torch.rand(1) == expected
+
+
 @pytest.mark.parametrize("name", ["LightGBMCallback", "XGBoostCallback"])
 @pytest.mark.parametrize("wrong", [0, -1, True, 2.0, "5"])
 def test_a_wrong_number_of_rounds_is_refused(name: str, wrong: Any, tmp_path: Path) -> None:
