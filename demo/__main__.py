@@ -29,8 +29,8 @@ from airflow_provider_eaco.telemetry.history import History
 from airflow_provider_eaco.telemetry.simulated import read_history
 from demo.figures import PolicyFigures, TaskOutcome, TaskRow, policy_figures, summary, task_rows
 from demo.show import cluster_table, policy_table, task_table
-from harness.airflow import FINAL_RUN_STATES, Airflow, AirflowSettings
-from harness.errors import HarnessError
+from harness import Airflow, AirflowSettings, HarnessError
+from harness.airflow import FINAL_RUN_STATES
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "demo"
@@ -38,8 +38,8 @@ BUILD = ROOT / "build" / "demo"
 POLICIES = ("exclusive", "eaco", "frontier")
 NODES = ("sim-1", "sim-2")
 GPUS_PER_NODE = 8
-# With three policies as many as take about four minutes on two cores.
-EPOCHS = 9
+# As many as let three policies take less than four minutes on two cores, slow ones too.
+EPOCHS = 6
 # Pairs of these trainings take 3.5 % longer: under frontier's default of 1.03 hardly any would share.
 LIMITS = {"frontier": {"mean_stretch": 1.05}}
 TIME_SCALE = 1500.0

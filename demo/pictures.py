@@ -15,7 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import FrameLocator, Page, sync_playwright
 
-from harness.airflow import Airflow, AirflowSettings
+from harness import Airflow, AirflowSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "getting-started.md"
@@ -57,7 +57,8 @@ def _follow(airflow: Airflow, page: Page) -> None:
     second = airflow.trigger(DAG_ID)
     airflow.wait_for(lambda: len(airflow.query(_CONFIRMED)) == 2, "a confirmed co-allocation", DEADLINE_S)
     _open(frame, "Cluster")
-    frame.get_by_text("confirmed").nth(1).wait_for()
+    # By then the timeline has something to show of it, too.
+    frame.get_by_text(re.compile(r"^[34]\d of 60")).first.wait_for()
     _take(page, "cluster")
     _open(frame, "Timeline")
     frame.get_by_label("Show the last").select_option(label="15 min")

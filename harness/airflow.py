@@ -17,7 +17,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -27,6 +26,7 @@ import sqlalchemy as sa
 from harness.api import AirflowApi
 from harness.errors import HarnessError
 from harness.processes import Component, ProcessSweep
+from harness.settings import OPTIONS, AirflowSettings, variable
 
 # Where a start takes 20 s on a free machine, one that is busy with other tests gets this long.
 READY_TIMEOUT_S = 180.0
@@ -44,33 +44,6 @@ _SQLITE_FILE = "airflow.db"
 FINAL_RUN_STATES = frozenset({"success", "failed"})
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True)
-class AirflowSettings:
-    """What one Airflow of the harness is made of.
-
-    :param home: its ``AIRFLOW_HOME``, created if need be; logs and the SQLite file lie there.
-    :param dags_folder: where its DAG files lie.
-    :param executor: value of ``[core] executor``.
-    :param database_url: SQLAlchemy URL of an empty or earlier database; SQLite in ``home`` if ``None``.
-    :param options: Airflow options by ``section.name``, ``eaco.pools`` for example; they win over the
-        harness's own.
-    :param environment: further variables of every component.
-    :param migrated: a SQLite file that ``airflow db migrate`` has made; a copy of it is the database in
-        ``home``, which saves a start 10 seconds.
-    :param users: the role of each user by name, ``viewer`` for example; each one's password is its name, and
-        the harness logs in as the last. Without any, everybody is an administrator.
-    """
-
-    home: Path
-    dags_folder: Path
-    executor: str = "LocalExecutor"
-    database_url: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    migrated: Path | None = None
-    users: Mapping[str, str] = field(default_factory=dict)
 
 
 class Airflow:
@@ -160,7 +133,7 @@ class Airflow:
 
         :param without: Airflow options, as ``section.name``, that it is not told.
         """
-        left_out = {_variable(option) for option in without}
+        left_out = {variable(option) for option in without}
         told = {key: value for key, value in self._environment.items() if key not in left_out}
         variables = {**told, **(environment or {})}
         self._sweep.add_home(Path(variables["AIRFLOW_HOME"]))
@@ -350,8 +323,8 @@ class Airflow:
 
     def _make_environment(self) -> dict[str, str]:
         surroundings = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
-        options = {**_OPTIONS, **self.own_options(), **self.settings.options}
-        variables = {_variable(name): value for name, value in options.items()}
+        options = {**OPTIONS, **self.own_options(), **self.settings.options}
+        variables = {variable(name): value for name, value in options.items()}
         return {
             **surroundings,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -381,29 +354,6 @@ class Airflow:
             "core.simple_auth_manager_users": ",".join(map(":".join, self.settings.users.items())),
             "core.simple_auth_manager_passwords_file": str(self.home / _PASSWORDS),
         }
-
-
-# One process of each kind, no examples, no telemetry, no health server, and short pauses.
-_OPTIONS: Mapping[str, str] = {
-    "core.load_examples": "False",
-    "core.dags_are_paused_at_creation": "False",
-    "core.parallelism": "8",
-    "api.workers": "1",
-    "scheduler.enable_health_check": "False",
-    "scheduler.scheduler_idle_sleep_time": "0.2",
-    "scheduler.min_heartbeat_interval": "1",
-    "dag_processor.parsing_processes": "1",
-    "dag_processor.refresh_interval": "5",
-    "dag_processor.min_file_process_interval": "60",
-    "usage_data_collection.enabled": "False",
-}
-
-
-def _variable(option: str) -> str:
-    section, _, name = option.partition(".")
-    if not section or not name:
-        raise ValueError(f"options: {option!r} is not of the form section.name")
-    return f"AIRFLOW__{section.upper()}__{name.upper()}"
 
 
 def _command(*arguments: str) -> Sequence[str]:

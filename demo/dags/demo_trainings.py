@@ -9,7 +9,7 @@ from airflow.sdk import dag, task
 # Three of each of the paper's four jobs, with a network of matching size.
 SIZES = {"J1": "small", "J2": "medium", "J3": "large", "J4": "huge"}
 TRAININGS = [(number, profile) for number in range(1, 4) for profile in SIZES]
-EPOCHS = int(os.environ.get("EACO_DEMO_EPOCHS", "9"))
+EPOCHS = int(os.environ.get("EACO_DEMO_EPOCHS", "6"))
 
 
 def declare(dag_id: str, pool: str) -> None:
