@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (first time: about 330 MB of packages)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
-	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --constraint constraints.txt --editable '.[celery,postgres,analysis]' --group dev
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[celery,postgres,analysis]' --group dev
 	@touch $@
 
 demo: $(READY) ## Run real training tasks on simulated GPUs under three policies and compare them (KEEP=1 leaves Airflow up)
