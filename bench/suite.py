@@ -18,6 +18,7 @@ from airflow_provider_eaco.core.policy.registry import make_ordering, make_polic
 from airflow_provider_eaco.store import schema
 from bench import (
     bench_cycle,
+    bench_dispatch,
     bench_handover,
     bench_heartbeat,
     bench_horizon,
@@ -121,6 +122,9 @@ BENCHMARKS = {
         Benchmark("heartbeat", "a heartbeat of the live executor with 1,000 held tasks", bench_heartbeat.run),
         Benchmark(
             "handover", "from a free GPU to the next task's code, in a real Airflow", bench_handover.run
+        ),
+        Benchmark(
+            "dispatch", "from a lease on another machine to running code, over Celery", bench_dispatch.run
         ),
         Benchmark("throughput", "empty tasks a minute against LocalExecutor", bench_throughput.run),
     )

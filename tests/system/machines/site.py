@@ -102,7 +102,7 @@ class Site:
             options={**OPTIONS, "celery.broker_url": redis.url},
         )
         told = folder / "told"
-        told.mkdir()
+        told.mkdir(parents=True)
         with Airflow(settings) as airflow:
             site = cls(airflow, redis, postgres, Rig(airflow, told), folder)
             airflow.start_scheduler(SECOND)
