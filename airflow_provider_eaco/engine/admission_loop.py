@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.decision import Finding, Reason, Verdict, hold
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
-from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan, Steer
 from airflow_provider_eaco.core.model.job import JobKind
 from airflow_provider_eaco.core.model.placement import Lease, Placement
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.quick_init import quick_init
-from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, PoolState
-from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState, PoolState
+from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering, Review
 from airflow_provider_eaco.core.policy.registry import make_ordering, make_policy, make_rules
 from airflow_provider_eaco.core.ports import (
     DecisionLog,
@@ -23,6 +23,7 @@ from airflow_provider_eaco.core.ports import (
     Explain,
     Ledger,
     LedgerView,
+    Member,
     PlannerLock,
     ProfileStore,
 )
@@ -129,6 +130,21 @@ class AdmissionLoop:
         except StoreUnavailableError as error:
             return cycle.report(planned=cycle.planned, problem=str(error))
         return cycle.report(planned=True)
+
+    def judge_ahead(
+        self, settings: PoolSettings, node: Node, members: tuple[Member, ...], now_s: float
+    ) -> tuple[GpuSet, Review | None] | None:
+        """Return a set and what a cycle at ``now_s`` would do about it; ``None``: nobody can be judged there.
+
+        :param members: all who hold the GPUs, two or more.
+        :param node: as the ledger has it.
+        """
+        held = self._builder.set_ahead(node, members)
+        if held is None or len(held.residents) < len(members):
+            return None
+        pool, states = PoolState(settings), {node.name: NodeState(node)}
+        snapshot = ClusterSnapshot(now_s, pool, states, profiles=self._profiles.book())
+        return held, self._policy(settings).review(held, snapshot)
 
     def _plan_all(self, readings: Sequence[GpuReading], cycle: _Cycle) -> None:
         pools = tuple(self._pools())

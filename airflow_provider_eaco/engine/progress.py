@@ -13,11 +13,12 @@ from functools import partial
 from typing import Protocol
 
 from airflow_provider_eaco.core.model.errors import EacoError
+from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.job import Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import Observation
-from airflow_provider_eaco.core.ports import JobRecord, LedgerView, ProfileStore
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView, Member, ProfileStore
 from airflow_provider_eaco.engine.running_mean import RunningMean
 
 REPORT_VERSION = 1
@@ -135,12 +136,16 @@ def parse_report(job_id: str, value: object) -> Report:
     )
 
 
-class ProgressLedger(Protocol):
+class ProgressSink(Protocol):
+    """The part of a ledger that stores what was reported."""
+
+    def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None: ...
+
+
+class ProgressLedger(ProgressSink, Protocol):
     """The part of a ledger that takes reports in; its view may leave out who has nothing to do with them."""
 
     def view(self) -> LedgerView: ...
-
-    def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None: ...
 
 
 def ingest(
@@ -164,13 +169,53 @@ def ingest(
         lease, record = leases.get(report.job_id), records.get(report.job_id)
         if lease is None or record is None or lease.token != report.token:
             continue
-        usual_unit_s = partial(_usual_unit_s, record, lease, view, profiles)
         alone = lease.placement.gpu_uuids not in shared
-        progress, observation = _taken(report, record, lease, usual_unit_s, alone=alone, now_s=view.now_s)
-        if observation != record.observation or progress != record.job.progress:
-            ledger.save_progress(report.job_id, progress, observation)
+        _take(ledger, profiles, report, (lease, record), view.nodes, alone=alone, now_s=view.now_s)
         reported.append(lease)
     return instructions(reported, view.leases)
+
+
+def ingest_one(
+    ledger: ProgressSink,
+    profiles: ProfileStore,
+    report: Report,
+    *,
+    members: Sequence[Member],
+    node: Node,
+    now_s: float,
+) -> TaskInstruction | None:
+    """Take one report in, as :func:`ingest` does, without a view of the ledger; ``None`` if it is ignored.
+
+    :param members: who holds the GPUs of the job now.
+    :param node: theirs.
+    """
+    for lease, record in members:
+        if lease.job_id == report.job_id and lease.token == report.token and record is not None:
+            alone = len(members) == 1
+            _take(ledger, profiles, report, (lease, record), (node,), alone=alone, now_s=now_s)
+            leaves = lease.state is LeaseState.YIELDING
+            return TaskInstruction(lease.job_id, lease.token, lease.set_version, leaves, len(members))
+    return None
+
+
+def _take(
+    ledger: ProgressSink,
+    profiles: ProfileStore,
+    report: Report,
+    member: tuple[Lease, JobRecord],
+    nodes: Sequence[Node],
+    *,
+    alone: bool,
+    now_s: float,
+) -> None:
+    lease, record = member
+    usual_unit_s = partial(_usual_unit_s, record, lease, nodes, profiles)
+    progress, observation = _taken(report, record, lease, usual_unit_s, alone=alone, now_s=now_s)
+    stored = record.job.progress
+    # Most reports tell of a unit more, which is seen at once.
+    told = progress.units_done != stored.units_done
+    if told or observation != record.observation or progress != stored:
+        ledger.save_progress(report.job_id, progress, observation)
 
 
 def instructions(leases: Iterable[Lease], present: Iterable[Lease]) -> tuple[TaskInstruction, ...]:
@@ -219,7 +264,7 @@ def _taken(
     observation, fresh = _seen_under(lease.set_version, seen, new)
     solo = RunningMean(stored.solo_units, stored.solo_unit_s, stored.solo_spread_s)
     if alone:
-        solo = solo.merged(fresh)
+        solo = _extended(solo, fresh)
     run_s = stored.run_s + _run_s(report, stored, new, usual_unit_s)
     reported_s, lost_s = _dates(report, record, run_s, now_s)
     progress = Progress(
@@ -239,18 +284,17 @@ def _taken(
 
 def _seen_under(
     version: int, seen: Observation | None, new: Sequence[UnitTime]
-) -> tuple[Observation, RunningMean]:
-    """Return what has been seen under this version with the new units, and the new ones at full power."""
+) -> tuple[Observation, Sequence[float]]:
+    """Return what has been seen under this version with the new units, and their times at full power."""
     if seen is None or seen.set_version != version:
         seen = Observation(version)
     ended = [unit for unit in new if unit.version_at_end == version]
     under = [unit for unit in ended if unit.version_at_begin == version]
-    unlimited = [unit for unit in under if not unit.limited]
-    limited = len(unlimited) < len(under)
-    added = fresh = RunningMean.of([unit.elapsed_s for unit in unlimited])
+    added = fresh = [unit.elapsed_s for unit in under if not unit.limited]
+    limited = len(fresh) < len(under)
     if limited:
-        added = RunningMean.of([unit.elapsed_s for unit in under])
-    measured = RunningMean(seen.units, seen.unit_s, seen.spread_s).merged(added)
+        added = [unit.elapsed_s for unit in under]
+    measured = _extended(RunningMean(seen.units, seen.unit_s, seen.spread_s), added)
     observation = Observation(
         version,
         measured.samples,
@@ -260,6 +304,10 @@ def _seen_under(
         limited=seen.limited or limited,
     )
     return observation, fresh
+
+
+def _extended(mean: RunningMean, values: Sequence[float]) -> RunningMean:
+    return mean.with_one(values[0]) if len(values) == 1 else mean.merged(RunningMean.of(values))
 
 
 def _dates(
@@ -288,12 +336,14 @@ def _run_s(
     return seen_s + unseen * each_s
 
 
-def _usual_unit_s(record: JobRecord, lease: Lease, view: LedgerView, profiles: ProfileStore) -> float | None:
+def _usual_unit_s(
+    record: JobRecord, lease: Lease, nodes: Sequence[Node], profiles: ProfileStore
+) -> float | None:
     """Return the unit time alone of this run, else of its family on these GPUs; ``None`` if unknown."""
     if record.job.progress.solo_unit_s is not None:
         return record.job.progress.solo_unit_s
     first = lease.placement.gpu_uuids[0]
-    model = next((gpu.model for node in view.nodes for gpu in node.gpus if gpu.uuid == first), None)
+    model = next((gpu.model for node in nodes for gpu in node.gpus if gpu.uuid == first), None)
     if model is None:
         return None
     profile = profiles.book().solo_of(record.job.request.family, model, len(lease.placement.gpu_uuids))

@@ -43,6 +43,19 @@ class RunningMean(NamedTuple):
         total = own + others + distance**2 * self.samples * other.samples / samples
         return RunningMean(samples, mean, math.sqrt(total / (samples - 1)))
 
+    def with_one(self, value: float) -> RunningMean:
+        """Return the statistics with one value more: what ``merged(RunningMean.of([value]))`` returns."""
+        if not self.samples or self.mean is None:
+            return RunningMean(1, value)
+        samples = self.samples + 1
+        distance = value - self.mean
+        mean = self.mean + distance / samples
+        own = self._squares()
+        if own is None:
+            return RunningMean(samples, mean)
+        total = own + distance**2 * self.samples / samples
+        return RunningMean(samples, mean, math.sqrt(total / (samples - 1)))
+
     def _squares(self) -> float | None:
         """Return the sum of squared distances from the mean, ``None`` if unknown."""
         if self.samples == 1:

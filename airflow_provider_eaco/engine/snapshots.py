@@ -49,7 +49,8 @@ def used_slots(view: LedgerView) -> Mapping[str, int]:
 
 # The leases on some GPUs of a node, and the set that they make; ``None``: there is nobody to judge.
 _Holding = tuple[tuple[Member, ...], GpuSet | None]
-_NOTHING_HELD: Mapping[tuple[str, ...], _Holding] = {}
+_Ahead = Mapping[tuple[str, ...], _Holding]
+_NOTHING_HELD: _Ahead = {}
 
 
 @quick_init
@@ -62,19 +63,42 @@ class _Built:
     held: Mapping[tuple[str, ...], _Holding]
 
     @classmethod
-    def of(cls, node: Node, members: tuple[Member, ...], last: _Built | None) -> _Built:
-        """Return the node's state, the last one if it would be equal; equal sets are the same objects."""
+    def of(
+        cls, node: Node, members: tuple[Member, ...], last: _Built | None, ahead: _Ahead = _NOTHING_HELD
+    ) -> _Built:
+        """Return the node's state, the last one if it would be equal; equal sets are the same objects.
+
+        :param ahead: sets that somebody has asked for already.
+        """
         if last is None:
-            held = _held(node, members, _NOTHING_HELD)
+            held = _held(node, members, _NOTHING_HELD, ahead)
             return cls(members, NodeState(node, _sets(held), _free(node, held)), held)
         alike = _same_for_planning(last.state.node, node)
-        held = _held(node, members, last.held if alike else _NOTHING_HELD)
+        changed = _changed_sets(last.members, members) if alike else None
+        if changed is not None:
+            return last.with_changed(changed, members, ahead)
+        held = _held(node, members, last.held if alike else _NOTHING_HELD, ahead)
         before = {known.placement.gpu_uuids: known for known in last.state.sets}
         sets = tuple([_same_if_equal(before.get(each.placement.gpu_uuids), each) for each in _sets(held)])
         unmoved = alike and held.keys() == last.held.keys()
         if unmoved and len(sets) == len(before) and all(map(operator.is_, sets, last.state.sets)):
             return cls(members, last.state, held)
         return cls(members, NodeState(node, sets, last.state.free if unmoved else _free(node, held)), held)
+
+    def with_changed(
+        self, changed: Sequence[tuple[str, ...]], members: tuple[Member, ...], ahead: _Ahead
+    ) -> _Built:
+        """Return the node's state if the same leases hold the same GPUs, but some sets have changed."""
+        node, held = self.state.node, dict(self.held)
+        for uuids in changed:
+            own = tuple([member for member in members if member[0].placement.gpu_uuids == uuids])
+            known = ahead.get(uuids)
+            held[uuids] = known if known is not None and known[0] == own else (own, set_of(node, own))
+        before = {known.placement.gpu_uuids: known for known in self.state.sets}
+        sets = tuple([_same_if_equal(before.get(each.placement.gpu_uuids), each) for each in _sets(held)])
+        if len(sets) == len(before) and all(map(operator.is_, sets, self.state.sets)):
+            return _Built(members, self.state, held)
+        return _Built(members, NodeState(node, sets, self.state.free), held)
 
 
 class SnapshotBuilder:
@@ -90,6 +114,16 @@ class SnapshotBuilder:
         self._states: Mapping[str, NodeState] = {}
         self._nodes: Sequence[Node] = ()
         self._members: Mapping[str, tuple[Member, ...]] = {}
+        self._ahead: dict[tuple[str, ...], _Holding] = {}
+
+    def set_ahead(self, node: Node, members: tuple[Member, ...]) -> GpuSet | None:
+        """Return the set of those who hold the same GPUs of a node, as the next snapshot will have it.
+
+        :param node: as the ledger has it.
+        """
+        held = set_of(node, members)
+        self._ahead[members[0][0].placement.gpu_uuids] = members, held
+        return held
 
     def build(
         self,
@@ -121,8 +155,9 @@ class SnapshotBuilder:
         members, before = index.members, self._built
         touched = self._touched(view.nodes, members)
         self._nodes, self._members = view.nodes, members
+        ahead, self._ahead = self._ahead, {}
         if touched is not None:
-            return self._with_touched(touched, members)
+            return self._with_touched(touched, members, ahead)
         built: dict[str, _Built] = {}
         unchanged = True
         for node in view.nodes:
@@ -152,7 +187,7 @@ class SnapshotBuilder:
         return tuple(compress(members, map(operator.is_not, members.values(), before.values())))
 
     def _with_touched(
-        self, touched: Sequence[str], members: Mapping[str, tuple[Member, ...]]
+        self, touched: Sequence[str], members: Mapping[str, tuple[Member, ...]], ahead: _Ahead
     ) -> Mapping[str, NodeState]:
         states = dict(self._states)
         unchanged = True
@@ -160,7 +195,7 @@ class SnapshotBuilder:
             last = self._built.get(name)
             # A node that was forgotten keeps its members until the last of them has ended.
             if last is not None:
-                new = self._built[name] = _Built.of(last.state.node, members[name], last)
+                new = self._built[name] = _Built.of(last.state.node, members[name], last, ahead)
                 unchanged = unchanged and new.state is last.state
                 states[name] = new.state
         if not unchanged:
@@ -197,8 +232,23 @@ def _same_for_planning(last: Node, present: Node) -> bool:
     return last is present or replace(last, last_report_s=present.last_report_s) == present
 
 
+def _changed_sets(before: Sequence[Member], members: Sequence[Member]) -> Sequence[tuple[str, ...]] | None:
+    """Return the GPUs whose holders have changed, ``None`` if others hold GPUs now."""
+    if len(before) != len(members):
+        return None
+    changed: dict[tuple[str, ...], None] = {}
+    for (lease_before, record_before), (lease, record) in zip(before, members, strict=True):
+        if lease is not lease_before:
+            if lease.token != lease_before.token or lease.placement != lease_before.placement:
+                return None
+            changed[lease.placement.gpu_uuids] = None
+        elif record is not record_before:
+            changed[lease.placement.gpu_uuids] = None
+    return tuple(changed)
+
+
 def _held(
-    node: Node, members: Sequence[Member], last: Mapping[tuple[str, ...], _Holding]
+    node: Node, members: Sequence[Member], last: _Ahead, ahead: _Ahead
 ) -> Mapping[tuple[str, ...], _Holding]:
     """Return what is held, by UUIDs in their order; what the same leases held before stays as it was."""
     there: dict[tuple[str, ...], list[Member]] = {}
@@ -207,12 +257,18 @@ def _held(
     held: dict[tuple[str, ...], _Holding] = {}
     for uuids in sorted(there):
         own, before = tuple(there[uuids]), last.get(uuids)
-        held[uuids] = before if before is not None and before[0] == own else (own, _set_of(node, own))
+        if before is None or before[0] != own:
+            before = ahead.get(uuids)
+        held[uuids] = before if before is not None and before[0] == own else (own, set_of(node, own))
     return held
 
 
-def _set_of(node: Node, members: Sequence[Member]) -> GpuSet | None:
-    # A lease whose job is not in the view keeps its GPUs from everybody, but there is nobody to judge.
+def set_of(node: Node, members: Sequence[Member]) -> GpuSet | None:
+    """Return the set of those who hold the same GPUs of a node.
+
+    A lease whose job is not in the view keeps its GPUs from everybody, but there is nobody to judge; ``None``
+    if that is so of all.
+    """
     residents = tuple([_resident(lease, record) for lease, record in members if record is not None])
     if not residents:
         return None

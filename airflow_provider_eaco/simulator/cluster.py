@@ -97,8 +97,12 @@ class VirtualCluster:
 
         A job that has ended stays in its place until :meth:`remove`.
         """
-        while (next_s := self.next_event_s()) is not None and next_s <= now_s:
-            _, happening, _, _, subject = heapq.heappop(self._events)
+        events = self._events
+        while events and events[0][0] <= now_s:
+            event = heapq.heappop(events)
+            if not self._holds(event):
+                continue
+            _, happening, _, _, subject = event
             if happening is Happening.NODE:
                 yield Event(happening, subject, self._change_power(self._nodes[subject], now_s))
             else:

@@ -55,6 +55,6 @@ class LiveIndex:
         """
         for node in self._stale:
             leases = self._leases.get(node, {}).values()
-            self._members[node] = tuple((lease, jobs.get(lease.job_id)) for lease in leases)
+            self._members[node] = tuple([(lease, jobs.get(lease.job_id)) for lease in leases])
         self._stale.clear()
         return LedgerIndex(dict(self._members), tuple(self._waiting.values()), dict(self._used_slots))

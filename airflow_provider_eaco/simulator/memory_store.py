@@ -17,7 +17,7 @@ from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.snapshot import Observation
-from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView, PastLease
+from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView, Member, PastLease
 from airflow_provider_eaco.simulator.gpu_counters import GpuCounters
 from airflow_provider_eaco.simulator.lease_history import LeaseHistory
 from airflow_provider_eaco.simulator.ledger_index import LiveIndex
@@ -100,24 +100,6 @@ class MemoryLedger:
                 kept_index=self._index.present(self._jobs),
             )
 
-    def view_of(self, job_ids: Sequence[str]) -> LedgerView:
-        """Return the part of the view that concerns these jobs: who holds the same GPUs, and their nodes."""
-        with self._mutex:
-            tokens: dict[int, None] = {}
-            nodes: dict[str, Node] = {}
-            for job_id in job_ids:
-                token = self._token_of.get(job_id)
-                if token is not None and token not in tokens:
-                    place = self._leases[token].placement
-                    for each in self._sets[place]:
-                        tokens[each] = None
-                    node = self._nodes.get(place.node)
-                    if node is not None:
-                        nodes[place.node] = node
-            leases = tuple([self._leases[token] for token in tokens])
-            jobs = tuple([self._jobs[lease.job_id] for lease in leases])
-            return LedgerView(self._clock.now_s(), tuple(nodes.values()), jobs, leases)
-
     def past_leases(self, after_s: float, until_s: float) -> Sequence[PastLease]:
         """Return the leases that ended after the one instant and not after the other."""
         with self._mutex:
@@ -137,6 +119,12 @@ class MemoryLedger:
         """Return the leases of exactly this placement, oldest first."""
         with self._mutex:
             return tuple(self._members(placement))
+
+    def members_on(self, placement: Placement) -> tuple[Member, ...]:
+        """Return the leases of exactly this placement with their jobs, oldest first."""
+        with self._mutex:
+            jobs = self._jobs
+            return tuple([(lease, jobs.get(lease.job_id)) for lease in self._members(placement)])
 
     def add_waiting(self, job: Job, owner: str) -> None:
         """Store ``job`` as waiting, or bring it back to waiting."""

@@ -22,7 +22,7 @@ from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
 from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
-from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest
+from airflow_provider_eaco.engine.progress import Report, TaskInstruction, UnitTime, ingest_one
 from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
@@ -32,12 +32,12 @@ from airflow_provider_eaco.simulator.energy_use import SimulatedUse, asleep_w, s
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from airflow_provider_eaco.simulator.recording import Recording
-from airflow_provider_eaco.simulator.reporters import Reporters
 from airflow_provider_eaco.simulator.run_bounds import energy_solver
 from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.scenario import Scenario, told_work_s
 from airflow_provider_eaco.simulator.steering import Steering
 from airflow_provider_eaco.simulator.trace import TraceJob
+from airflow_provider_eaco.simulator.trials import Trials
 
 OWNER = "eaco-sim"
 
@@ -95,13 +95,13 @@ class Simulation:
             energy_use=SimulatedUse(scenario, self.recording, self.cluster, self.ledger),
             read_use_every_s=0.0,
         )
+        self._trials = Trials(scenario, self._loop, self.profiles, self.ledger, self._nodes)
         self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
         self._look_again_s: float | None = None
         self._looks = 0
         self._ended_s = 0.0
         self._jobs = {job.job_id: job for job in scenario.jobs}
-        self._waiting = 0
-        self._next = 0
+        self._waiting = self._next = 0
         self._arrival_s = self._next_arrival_s()
         self._version_at_begin: dict[str, int] = {}
         self._not_alone: set[str] = set()
@@ -130,6 +130,9 @@ class Simulation:
     def _next_instant(self) -> float | None:
         """Return when something happens or is to be looked at; ``None``: demand keeps all that wait."""
         event_s = self.cluster.next_event_s()
+        if event_s is not None and self._look_again_s is None and not self._demand:
+            self._looks = 0
+            return min(event_s, self._arrival_s)
         happening = [] if event_s is None else [event_s]
         if self._arrival_s < math.inf:
             happening.append(self._arrival_s)
@@ -230,6 +233,7 @@ class Simulation:
         for lease in report.granted:
             self._waiting -= 1
             self._begin(lease, now_s)
+        self._trials.follow(report)
         self._steer(report, now_s)
         self.recording.confirmed += len(report.confirmed)
         self.recording.undone += len(report.yielding)
@@ -286,6 +290,7 @@ class Simulation:
         if lease is None or record is None:
             raise SimulationError(f"job {job_id} ran without a lease")
         self.ledger.release(lease.token, JobPhase.FINISHED)
+        self._trials.touch(lease)
         if self._learns:
             nodes = [self._nodes[lease.placement.node]]
             run = ended_run(record, lease, nodes, JobPhase.FINISHED, self._meter(record.job))
@@ -304,22 +309,24 @@ class Simulation:
 
     def _report(self, job_ids: list[str], now_s: float) -> bool:
         """Take the reports of a finished epoch in; return whether there is something to plan."""
-        reports, in_trial = [], False
+        told: list[TaskInstruction | None] = []
+        in_trial = news = False
         for job_id in job_ids:
             lease = self.ledger.lease_of(job_id)
             if lease is not None:
-                reports.append(self._report_of(job_id, lease, now_s))
+                told.append(self._take_report(job_id, lease, now_s))
+                self._trials.touch(lease)
                 in_trial = in_trial or lease.state is LeaseState.TRIAL
-        asked = ingest(Reporters(self.ledger, job_ids), self.profiles, reports)
-        news = False
-        for instruction in asked:
-            if instruction.yield_asked:
+        for instruction in told:
+            if instruction is not None and instruction.yield_asked:
                 self._give_way(instruction.job_id, instruction.token, now_s)
                 news = True
         # A trial that ends with somebody's leaving was news already.
-        return news or (self._shares and (self._waiting > 0 or in_trial))
+        if news or not self._shares:
+            return news
+        return self._waiting > 0 or (in_trial and self._trials.are_news(now_s, self._look_again_s))
 
-    def _report_of(self, job_id: str, lease: Lease, now_s: float) -> Report:
+    def _take_report(self, job_id: str, lease: Lease, now_s: float) -> TaskInstruction | None:
         run = self.cluster.run_of(job_id)
         # Where ends of epochs are no events, one report at the end tells of the whole run.
         reported_s = run.epochs * run.epoch_work_s if self._shares else run.job.work_s
@@ -331,15 +338,11 @@ class Simulation:
         run.epoch_began_s = now_s
         run.limited = self.cluster.is_limited(job_id)
         self._version_at_begin[job_id] = lease.set_version
-        return Report(
-            job_id=job_id,
-            token=lease.token,
-            units_done=done,
-            checkpoint=f"epoch {run.epochs}",
-            can_yield=True,
-            unit="second",
-            recent=(unit,),
+        report = Report(
+            job_id, lease.token, done, checkpoint=f"epoch {run.epochs}", can_yield=True, recent=(unit,)
         )
+        members, node = self.ledger.members_on(lease.placement), self._nodes[lease.placement.node]
+        return ingest_one(self.ledger, self.profiles, report, members=members, node=node, now_s=now_s)
 
     def _give_way(self, job_id: str, token: int, now_s: float) -> None:
         self.cluster.remove(job_id, now_s)

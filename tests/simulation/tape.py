@@ -100,7 +100,7 @@ def record(scenario: Scenario) -> Tape:
         noted(tape.day),
         patch.object(runner, "MemoryLedger", partial(_TapedLedger, tape)),
         patch.object(runner, "AdmissionLoop", partial(_TapedLoop, tape)),
-        patch.object(runner, "ingest", partial(_ingest, tape, runner.ingest)),
+        patch.object(runner, "ingest_one", partial(_ingest_one, tape, runner.ingest_one)),
         patch.object(runner, "learn_run", partial(_learn_run, tape, runner.learn_run)),
     ):
         simulation = Simulation(scenario)
@@ -170,9 +170,11 @@ class _BothLogs:
             log.record_event(job_id, event, text, at_s)
 
 
-def _ingest(tape: Tape, ingest: Any, ledger: Any, profiles: Any, reports: Any) -> Any:
-    tape.note(ledger.view().now_s, "report", tuple(reports))
-    return ingest(ledger, profiles, reports)
+def _ingest_one(
+    tape: Tape, ingest_one: Any, ledger: Any, profiles: Any, report: Any, *, now_s: float, **more: Any
+) -> Any:
+    tape.note(now_s, "report", (report,))
+    return ingest_one(ledger, profiles, report, now_s=now_s, **more)
 
 
 def _learn_run(tape: Tape, learn_run: Any, profiles: Any, run: Any, now_s: float) -> Any:

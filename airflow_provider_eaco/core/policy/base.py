@@ -87,6 +87,15 @@ def as_watching(policy: AdmissionPolicy) -> WatchingPolicy | None:
     return cast("WatchingPolicy", policy) if _watches(type(policy)) else None
 
 
+def judges_sets_alone(policy: AdmissionPolicy) -> bool:
+    """Tell whether a review looks at the set, its node, the profiles, the settings and the instant alone.
+
+    A policy says so with an attribute ``sets_alone`` in the class that has its ``review`` and ``all_due``: of
+    one that overrides them what it inherited says nothing.
+    """
+    return _judges_sets(type(policy))
+
+
 def as_steering(policy: AdmissionPolicy) -> SteeringPolicy | None:
     """Return the policy if it steers."""
     return cast("SteeringPolicy", policy) if _steers(type(policy)) else None
@@ -100,10 +109,18 @@ def _steers(kind: type) -> bool:
 
 @cache
 def _watches(kind: type) -> bool:
-    owners = [
-        next((each for each in kind.__mro__ if name in vars(each)), None) for name in ("all_due", "review")
-    ]
-    return owners[0] is not None and owners[0] is owners[1]
+    return _from_one_class(kind, ("all_due", "review"))
+
+
+@cache
+def _judges_sets(kind: type) -> bool:
+    return _from_one_class(kind, ("sets_alone", "all_due", "review"))
+
+
+def _from_one_class(kind: type, names: Sequence[str]) -> bool:
+    """Tell whether the class has all of these, and has them from one and the same class."""
+    owners = {next((each for each in kind.__mro__ if name in vars(each)), None) for name in names}
+    return len(owners) == 1 and None not in owners
 
 
 class Ordering(Protocol):

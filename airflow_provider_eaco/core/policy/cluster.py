@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.gpu import Hardware
 from airflow_provider_eaco.core.model.quick_init import quick_init
-from airflow_provider_eaco.core.model.snapshot import NodeState
+from airflow_provider_eaco.core.model.snapshot import GpuSet, NodeState
 from airflow_provider_eaco.core.policy.changes import ChangeLog, replaced
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind
 from airflow_provider_eaco.core.policy.groups import HeldSet, SetGroup, SetOrder
@@ -175,18 +175,31 @@ class Cluster:
         host_mib = host_free_mib(state)
         if not self._shares:
             return _Known(state, in_foreign_use, hardware, host_mib, _NO_SETS)
-        known: dict[int, HeldSet] = {}
+        known: dict[tuple[str, ...], tuple[GpuSet, HeldSet]] = {}
         if before is not None and before.state.node is state.node:
             for held, order in zip(before.state.sets, before.sets, strict=True):
                 if order in kept:
-                    known[id(held)] = kept[order]
+                    known[order[1]] = held, kept[order]
         sets: dict[SetOrder, HeldSet] = {}
         for held in state.sets:
-            present = known.get(id(held))
-            if present is None or present.host_free_mib != host_mib:
+            present = self._as_before(held, known.get(held.placement.gpu_uuids), host_mib)
+            if present is None:
                 present = HeldSet.of(self.facts.held(held, state.node), host_mib)
             sets[present.order] = present
         return _Known(state, in_foreign_use, hardware, host_mib, sets)
+
+    def _as_before(
+        self, held: GpuSet, before: tuple[GpuSet, HeldSet] | None, host_free_mib: int | None
+    ) -> HeldSet | None:
+        """Return what newcomers met in the set before, if it is still so; on the same node."""
+        if before is None or before[1].host_free_mib != host_free_mib:
+            return None
+        was, known = before
+        if was is held:
+            return known
+        # Whom nobody can join is not asked how much more its residents bear.
+        takes_nobody = known.facts.full or known.facts.closed is not None
+        return known if takes_nobody and self.facts.meets_alike(was, held) else None
 
     def _learn(self, held: HeldSet) -> None:
         kind, closed = held.facts.kind, held.facts.closed

@@ -33,6 +33,7 @@ class EacoPolicy:
     """The paper's ``Schedule(j)`` for one kind of job, and its early-stage observation."""
 
     shares = True
+    sets_alone = True
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings

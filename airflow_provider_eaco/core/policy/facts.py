@@ -198,6 +198,17 @@ class CycleFacts:
             dated=any(resident.job.request.deadline_s is not None for resident in residents),
         )
 
+    def meets_alike(self, before: GpuSet, held: GpuSet) -> bool:
+        """Tell whether the sets, on the same GPUs, are open, closed and full alike, whatever was reported."""
+        return len(before.residents) == len(held.residents) and all(
+            was.job.request is now.job.request
+            and was.state is now.state
+            and was.job.job_id == now.job.job_id
+            and was.job.priority == now.job.priority
+            and was.job.progress.out_of_memory == now.job.progress.out_of_memory
+            for was, now in zip(before.residents, held.residents, strict=True)
+        )
+
     def _closed(self, held: GpuSet, node: Node) -> str | None:
         if node.draining or not node.available or not all(map(self.is_sound, held.gpus)):
             return "its node or GPUs take no new work"

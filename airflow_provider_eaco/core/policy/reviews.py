@@ -107,13 +107,13 @@ def _present(held: GpuSet, last: _Reviewed | None, snapshot: ClusterSnapshot) ->
     """Return the set's last review if it still stands, else a new one."""
     if last is not None and last.from_s <= snapshot.now_s < last.until_s:
         return last
-    until_s = _review_stands_until_s(held, snapshot)
+    until_s = stands_until_s(held, snapshot.now_s, snapshot.pool.settings.trial_limit_s)
     return _Reviewed(held, snapshot.now_s, until_s, review_set(held, snapshot))
 
 
-def _review_stands_until_s(held: GpuSet, snapshot: ClusterSnapshot) -> float:
-    """Return the instant from which the same set may have to be judged otherwise."""
+def stands_until_s(held: GpuSet, now_s: float, trial_limit_s: float) -> float:
+    """Return the instant from which the same set with the same beliefs may have to be judged otherwise."""
     if any(resident.job.request.deadline_s is not None for resident in held.residents):
-        return snapshot.now_s
-    end_s = trial_since_s(held) + snapshot.pool.settings.trial_limit_s
-    return end_s if snapshot.now_s < end_s else math.inf
+        return now_s
+    end_s = trial_since_s(held) + trial_limit_s
+    return end_s if now_s < end_s else math.inf
