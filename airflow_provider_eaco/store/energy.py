@@ -18,7 +18,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from airflow_provider_eaco.core.energy.accounting import SplitRule
 from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote, month_of
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
-from airflow_provider_eaco.store import machine_energy
+from airflow_provider_eaco.store import energy_curve, machine_energy
 from airflow_provider_eaco.store.energy_tables import energy_run as run_table
 from airflow_provider_eaco.store.schema import energy as energy_table
 from airflow_provider_eaco.store.schema import job as job_table
@@ -93,13 +93,16 @@ def bring_to(connection: Connection, part: EnergyPart, now_s: float) -> None:
 
 
 def note_run(connection: Connection, note: RunNote, now_s: float) -> None:
-    """Keep the largest peak and all rules that were ever noted of the run."""
+    """Keep the largest peak and all rules that were ever noted of the run, and what it has used by now."""
     stored = connection.execute(select(run_table).where(run_table.c.token == note.token)).first()
     peaks = [note.peak_w, None if stored is None else stored.peak_w]
     rules = {rule.value for rule in note.rules} | set(() if stored is None else stored.rules)
+    curve = [] if stored is None else stored.curve
+    used = energy_curve.used_until_now(connection, note.token) if energy_curve.is_due(curve, now_s) else None
     values = {
         "peak_w": max((peak for peak in peaks if peak is not None), default=None),
         "rules": sorted(rules),
+        "curve": curve if used is None else energy_curve.grown(curve, (now_s, *used[1:])),
         "updated_at": now_s,
     }
     statement = upsert(connection, run_table).values(

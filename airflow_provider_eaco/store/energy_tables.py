@@ -16,6 +16,8 @@ energy_run = Table(
     Column("dag_id", Text),
     Column("peak_w", Double),
     Column("rules", JsonText, nullable=False),
+    # Instants with the joules and measured seconds up to each; at most as many as energy_curve allows.
+    Column("curve", JsonText, nullable=False),
     Column("updated_at", Instant, nullable=False, index=True),
 )
 

@@ -13,6 +13,7 @@ from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.ports import EnergyMethod, JobRecord
 from airflow_provider_eaco.store import jobs
 from airflow_provider_eaco.store.decisions import StoredDecision, StoredEvent, decisions_of, events_of
+from airflow_provider_eaco.store.energy_curve import Watts, curves_of_job, watts_over_time
 from airflow_provider_eaco.store.schema import decision as decision_table
 from airflow_provider_eaco.store.schema import energy as energy_table
 from airflow_provider_eaco.store.schema import event as event_table
@@ -148,6 +149,13 @@ class PastReads:
         """Return what is stored of one job's energy, lease by lease."""
         with self._database.reading() as connection:
             return _energy_rows(connection, energy_table.c.job_id == job_id)
+
+    def watts_of_job(self, job_id: str) -> dict[int, list[Watts]]:
+        """Return what each of the job's leases has drawn over time, by its token."""
+        with self._database.reading() as connection:
+            curves = curves_of_job(connection, job_id)
+            own = _spans(connection, _SPANS.where(lease_table.c.job_id == job_id))
+        return {span.token: watts_over_time(curves.get(span.token, ()), span.granted_s) for span in own}
 
     def company_of_job(self, job_id: str) -> tuple[list[LeaseSpan], dict[int, list[str]]]:
         """Return every lease of the job, oldest first, and by its token who held the same GPUs meanwhile."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -44,6 +44,17 @@ class Lane:
         masks = self.masks
         for step in range(first, last):
             masks[step] &= keep
+
+    def close_until(self, at_s: float) -> None:
+        """Take all GPUs away until that instant; infinite closes the lane for good."""
+        if at_s <= self.times[0]:
+            return
+        if at_s == math.inf:
+            self.times, self.masks = [math.inf], [0]
+            return
+        step = bisect_right(self.times, at_s) - 1
+        self.times = [at_s, *self.times[step + 1 :]]
+        self.masks = self.masks[step:]
 
     def _edge(self, at_s: float) -> int:
         """Return the step that begins at the instant, after making one if there was none."""

@@ -95,7 +95,7 @@ def overview_of(facts: Facts, user: User) -> Overview:
     view = facts.view
     records = {record.job.job_id: record for record in view.jobs}
     held = [(lease, records.get(lease.job_id)) for lease in view.leases]
-    names = JobNames(user, [record for _, record in held if record is not None])
+    names = JobNames(user, [record for _, record in held if record is not None], with_runs=True)
     model_of = {gpu.uuid: gpu.model for node in view.nodes for gpu in node.gpus}
     book = the_store().profiles.book()
     on_gpu: dict[str, list[str]] = defaultdict(list)

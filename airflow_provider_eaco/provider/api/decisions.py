@@ -80,7 +80,7 @@ def decisions(
 ) -> Page[DecisionShown]:
     """Return decisions, the newest first."""
     found = the_store().past.decisions(pool, limit, offset)
-    names = JobNames(user, found.records.values())
+    names = JobNames(user, found.records.values(), with_runs=True)
     hides_kinds = not reads_every_dag(user)
     return Page[DecisionShown](
         now_s=found.now_s,

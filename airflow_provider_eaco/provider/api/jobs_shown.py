@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.provider.api.access import permitted_dags
+from airflow_provider_eaco.provider.cli.airflow_facts import runs_of
 
 HIDDEN = "a task of a DAG that you may not read"
 
@@ -21,17 +22,23 @@ class JobName(BaseModel):
     dag_id: str | None
     task_id: str | None
     map_index: int | None
+    run_id: str | None = Field(default=None, description="its DAG run, where it is known here")
     family: str | None
     may_change: bool = Field(description="whether you may hold and release it")
 
 
 class JobNames:
-    """Names the jobs of one answer for one user; asks the auth manager once for all of their DAGs."""
+    """Names the jobs of one answer for one user; asks the auth manager once for all of their DAGs.
 
-    def __init__(self, user: Any, records: Iterable[JobRecord]) -> None:
-        dag_ids = {record.job.order.dag_id for record in records}
-        self._readable = permitted_dags(user, dag_ids, "GET")
+    :param with_runs: whether their DAG runs are looked up, too.
+    """
+
+    def __init__(self, user: Any, records: Iterable[JobRecord], *, with_runs: bool = False) -> None:
+        named = list(records)
+        self._readable = permitted_dags(user, {record.job.order.dag_id for record in named}, "GET")
         self._editable = permitted_dags(user, self._readable, "PUT")
+        shown = [record.job.job_id for record in named if not self.is_hidden(record)] if with_runs else []
+        self._run_of = runs_of(shown) if shown else {}
 
     def is_hidden(self, record: JobRecord) -> bool:
         """Tell whether the user may not read the job's DAG."""
@@ -56,6 +63,7 @@ class JobNames:
             dag_id=job.order.dag_id,
             task_id=job.order.task_id,
             map_index=job.order.map_index,
+            run_id=self._run_of.get(job.job_id),
             family=job.request.family,
             may_change=job.order.dag_id in self._editable,
         )

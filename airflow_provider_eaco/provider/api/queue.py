@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
@@ -15,12 +14,13 @@ from airflow_provider_eaco.provider.api.errors import CONFLICT
 from airflow_provider_eaco.provider.api.jobs_shown import JobName, JobNames
 from airflow_provider_eaco.provider.api.paging import Limit, Offset, Page
 from airflow_provider_eaco.provider.api.reasons import ReasonShown, shown_reasons
+from airflow_provider_eaco.provider.api.starts import the_board
 from airflow_provider_eaco.provider.api.stored import the_store
 from airflow_provider_eaco.provider.api.versions import answer_if_changed
-from airflow_provider_eaco.provider.cli.airflow_facts import runs_of
 from airflow_provider_eaco.provider.cli.facts import explain_waiting, read_facts
 from airflow_provider_eaco.provider.cli.rows import shown_request
 from airflow_provider_eaco.provider.explain import Explanation
+from airflow_provider_eaco.provider.whatif.expected import ExpectedStart
 
 router = APIRouter(tags=["queue"], dependencies=[CanSee])
 
@@ -30,7 +30,6 @@ JobId = Annotated[str, Path(min_length=1, max_length=250)]
 class Waiting(JobName):
     """A waiting job. Instants are seconds since the Unix epoch; ``null`` is unknown."""
 
-    run_id: str | None
     pool: str | None = Field(description="the GPU pool that plans it")
     position: int | None
     of: int | None = Field(description="how many wait in that pool")
@@ -40,6 +39,11 @@ class Waiting(JobName):
     queued_s: float
     since_s: float | None = Field(description="since when the reason has stood")
     reasons: list[ReasonShown] = Field(description="most severe first, at least one")
+    expected_start_s: float | None = Field(
+        description="when it is expected to start on GPUs of its own, at most a minute old"
+    )
+    earliest_start_s: float | None = Field(description="if everybody before it is one deviation faster")
+    latest_start_s: float | None = Field(description="if everybody before it is one deviation slower")
 
 
 class Held(JobName):
@@ -57,15 +61,21 @@ def queue(
     offset: Offset = 0,
 ) -> Response:
     """Return waiting jobs: pool by pool in planned order, then those that nobody has planned yet."""
-    facts = read_facts()
+    facts = read_facts(the_store())
+    starts = the_board().starts(facts)
     entries = [entry for entry in facts.queue if pool is None or entry.pool == pool]
     chosen = entries[offset : offset + limit]
-    names = JobNames(user, [entry.record for entry in chosen])
-    runs = runs_of(entry.record.job.job_id for entry in chosen)
+    names = JobNames(user, [entry.record for entry in chosen], with_runs=True)
     page = Page[Waiting](
         now_s=facts.view.now_s,
         items=[
-            _waiting(entry.record, explain_waiting(entry, facts.view.now_s), names, runs) for entry in chosen
+            _waiting(
+                entry.record,
+                explain_waiting(entry, facts.view.now_s),
+                names,
+                starts.get(entry.record.job.job_id),
+            )
+            for entry in chosen
         ],
         total=len(entries),
         limit=limit,
@@ -74,13 +84,17 @@ def queue(
     return answer_if_changed(request, page)
 
 
-def _waiting(record: JobRecord, told: Explanation, names: JobNames, runs: Mapping[str, str]) -> Waiting:
+def _waiting(
+    record: JobRecord,
+    told: Explanation,
+    names: JobNames,
+    start: ExpectedStart | None,
+) -> Waiting:
     hidden = names.is_hidden(record)
     job = record.job
     reasons = (*(() if told.reason is None else (told.reason,)), *told.also)
     return Waiting(
         **names.name(record).model_dump(),
-        run_id=None if hidden else runs.get(job.job_id),
         pool=None if told.place is None else told.place.pool,
         position=None if told.place is None else told.place.position,
         of=None if told.place is None else told.place.of,
@@ -90,7 +104,15 @@ def _waiting(record: JobRecord, told: Explanation, names: JobNames, runs: Mappin
         queued_s=job.queued_s,
         since_s=told.since_s,
         reasons=shown_reasons(reasons, hidden=hidden),
+        expected_start_s=_whole(None if start is None else start.at_s),
+        earliest_start_s=_whole(None if start is None else start.earliest_s),
+        latest_start_s=_whole(None if start is None else start.latest_s),
     )
+
+
+def _whole(at_s: float | None) -> float | None:
+    # Digits that no forecast has would only make every answer another one.
+    return None if at_s is None else float(round(at_s))
 
 
 @router.post("/jobs/{job_id}/hold", response_model=Held, responses=CONFLICT)

@@ -22,12 +22,21 @@ from airflow_provider_eaco.provider.explain import Explanation
 from airflow_provider_eaco.provider.wiring import Store
 
 if TYPE_CHECKING:
+    from airflow_provider_eaco.store.energy_curve import Watts
     from airflow_provider_eaco.store.past import EnergyRow, LeaseSpan
     from airflow_provider_eaco.store.read_model import JobStory
 
 router = APIRouter(tags=["jobs"])
 
 MAX_DECISIONS = 50
+
+
+class WattsShown(BaseModel):
+    """The mean draw of the GPUs between two instants; ``null`` where nothing was measured."""
+
+    from_s: float
+    until_s: float
+    mean_w: float | None
 
 
 class Stay(BaseModel):
@@ -41,6 +50,7 @@ class Stay(BaseModel):
     beside: list[JobName]
     energy_j: float | None
     mean_w: float | None
+    watts: list[WattsShown] = Field(description="over time, in their order; at most 121")
 
 
 class EnergyRecordShown(BaseModel):
@@ -134,9 +144,10 @@ def _story(store: Store, found: JobStory, user: User) -> Story:
     spans, beside = store.past.company_of_job(record.job.job_id)
     named = {job_id for each in found.decisions for job_id in each.decision.co_residents}
     others = store.past.records(named | {job_id for ids in beside.values() for job_id in ids})
-    names = JobNames(user, [record, *others.values()])
+    names = JobNames(user, [record, *others.values()], with_runs=True)
     told = explain_story(found, now_s)
     rows = store.past.energy_of_job(record.job.job_id)
+    watts = store.past.watts_of_job(record.job.job_id)
     gpus = {gpu.uuid: gpu for node in store.ledger.view().nodes for gpu in node.gpus}
     index_of = {uuid: gpu.index for uuid, gpu in gpus.items()}
     model_of = {uuid: gpu.model for uuid, gpu in gpus.items()}
@@ -154,7 +165,12 @@ def _story(store: Store, found: JobStory, user: User) -> Story:
         else EnergyRecordShown.model_validate(dict(told.energy_record)),
         stays=[
             _stay(
-                span, [others[each] for each in beside[span.token] if each in others], names, rows, index_of
+                span,
+                [others[each] for each in beside[span.token] if each in others],
+                names,
+                rows,
+                watts=watts.get(span.token, []),
+                index_of=index_of,
             )
             for span in spans
         ],
@@ -200,6 +216,8 @@ def _stay(
     others: list[JobRecord],
     names: JobNames,
     rows: list[EnergyRow],
+    *,
+    watts: list[Watts],
     index_of: dict[str, int],
 ) -> Stay:
     own = [row for row in rows if row.token == span.token]
@@ -216,4 +234,5 @@ def _stay(
         beside=[names.name(other) for other in others],
         energy_j=joules,
         mean_w=joules / seconds if joules is not None and seconds > 0 else None,
+        watts=[WattsShown(from_s=w.from_s, until_s=w.until_s, mean_w=w.mean_w) for w in watts],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,8 @@ from airflow_provider_eaco.provider.energy_text import energy_text
 from airflow_provider_eaco.provider.explain import Event, Explanation, Place, StandingDecision, explain
 from airflow_provider_eaco.provider.settings import load_settings
 from airflow_provider_eaco.provider.shown import UNKNOWN
-from airflow_provider_eaco.provider.wiring import open_store, present_pools
+from airflow_provider_eaco.provider.whatif.expected import ExpectedStart, Waiting, expected_starts
+from airflow_provider_eaco.provider.wiring import Store, open_store, present_pools
 
 if TYPE_CHECKING:
     from airflow_provider_eaco.store.read_model import JobStory, QueueEntry
@@ -34,15 +35,19 @@ class Facts:
     readings: Mapping[str, GpuReading]
     energy_j: float | None
     energy_of: Mapping[str, JobEnergy]
+    profiles: Callable[[], ProfileBook]
 
 
-def read_facts() -> Facts:
+def read_facts(store: Store | None = None) -> Facts:
     """Return what is stored now.
+
+    :param store: one that has read profiles already, for servers.
 
     :raises StoreUnavailableError: if our tables cannot be read.
     :raises InvalidSettingError: if ``[eaco]`` cannot be read.
     """
-    overview = open_store().reads.overview()
+    store = store or open_store()
+    overview = store.reads.overview()
     states = tuple(present_pools())
     return Facts(
         view=_as_judged(overview.view, states),
@@ -51,7 +56,28 @@ def read_facts() -> Facts:
         readings=overview.readings,
         energy_j=overview.energy_j,
         energy_of=overview.energy_of,
+        profiles=store.profiles.book,
     )
+
+
+def starts_of(facts: Facts) -> dict[str, ExpectedStart]:
+    """Return by job id when it is expected to start; one whose start nobody can tell is missing.
+
+    :raises StoreUnavailableError: if profiles cannot be read.
+    :raises InvalidSettingError: if a pool's ordering cannot be had.
+    """
+    queue = [
+        Waiting(
+            entry.record.job,
+            entry.pool,
+            frozenset(finding.reason for finding in entry.decision.decision.findings),
+        )
+        for entry in facts.queue
+        if entry.pool is not None and entry.decision is not None
+    ]
+    if not queue:
+        return {}
+    return expected_starts(facts.view, facts.states, facts.profiles(), facts.readings, queue)
 
 
 def explain_waiting(entry: QueueEntry, now_s: float) -> Explanation:

@@ -27,6 +27,7 @@ from airflow_provider_eaco.provider.shown import (
     shown_number,
     shown_percent,
 )
+from airflow_provider_eaco.provider.whatif.expected import ExpectedStart
 
 NO_WORKER = "no GPU workers registered"
 
@@ -74,6 +75,7 @@ class QueueRow:
     sentence: str
     since: str
     waited: str
+    expected_start: str
     job: str
 
 
@@ -167,7 +169,9 @@ def _gpu_row(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str]) -> 
     )
 
 
-def queue_row(explanation: Explanation, request: GpuRequest, run: str) -> QueueRow:
+def queue_row(
+    explanation: Explanation, request: GpuRequest, run: str, start: ExpectedStart | None = None
+) -> QueueRow:
     """Return one line of the queue."""
     place, reason = explanation.place, explanation.reason
     return QueueRow(
@@ -180,8 +184,17 @@ def queue_row(explanation: Explanation, request: GpuRequest, run: str) -> QueueR
         sentence=UNKNOWN if reason is None else reason.sentence,
         since=shown_instant(explanation.since_s),
         waited=shown_duration(explanation.waited_s),
+        expected_start=shown_start(start),
         job=explanation.job_id,
     )
+
+
+def shown_start(start: ExpectedStart | None) -> str:
+    """Return an expected start with its error, as far as they are known."""
+    if start is None:
+        return UNKNOWN
+    error_s = start.error_s
+    return f"{shown_instant(start.at_s)} ± {UNKNOWN if error_s is None else shown_duration(error_s)}"
 
 
 def explanation_document(explanation: Explanation) -> dict[str, object]:

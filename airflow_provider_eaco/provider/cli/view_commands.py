@@ -11,7 +11,7 @@ from airflow_provider_eaco.provider.cli.console import (
     print_section,
     reading,
 )
-from airflow_provider_eaco.provider.cli.facts import explain_story, explain_waiting, read_facts
+from airflow_provider_eaco.provider.cli.facts import explain_story, explain_waiting, read_facts, starts_of
 from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows, summary
 from airflow_provider_eaco.provider.cli.rows import (
     NO_WORKER,
@@ -63,12 +63,14 @@ def queue(args: Namespace) -> None:
 
     facts = read_facts()
     now_s = facts.view.now_s
+    starts = starts_of(facts)
     run_of = runs_of(entry.record.job.job_id for entry in facts.queue)
     rows = [
         queue_row(
             explain_waiting(entry, now_s),
             entry.record.job.request,
             run_of.get(entry.record.job.job_id, UNKNOWN),
+            starts.get(entry.record.job.job_id),
         )
         for entry in facts.queue
     ]

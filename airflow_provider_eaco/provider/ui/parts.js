@@ -1,6 +1,7 @@
 // What several views are made of.
 
 import { nowS } from "./api.js";
+import { follow, taskAddress } from "./airflow.js";
 import { hueOf } from "./colours.js";
 import { h } from "./dom.js";
 import { duration, instant, isKnown, percent, UNKNOWN } from "./format.js";
@@ -10,12 +11,13 @@ export const badge = (text, kind = "plain") => h("span", { class: `badge ${kind}
 const LEASE_KINDS = { trial: "trial", confirmed: "good", unconfirmed: "warn", yielding: "warn", exclusive: "plain" };
 export const leaseBadge = (state) => badge(state, LEASE_KINDS[state] || "plain");
 
-/** A job's name with its colour; the whole name is in the title when there is no room for it. */
+/** A job's name with its colour, as a link to its task instance; the title has the whole name. */
 export function chip(job) {
   const name = job.label;
+  const address = taskAddress(job);
   return h(
-    "span",
-    { class: job.dag_id === null ? "chip hidden-job" : "chip", style: { "--hue": hueOf(job.job_id) }, title: name },
+    address === null ? "span" : "a",
+    { class: job.dag_id === null ? "chip hidden-job" : "chip", style: { "--hue": hueOf(job.job_id) }, title: name, href: address, on: address === null ? {} : { click: follow } },
     h("span", { class: "dot", "aria-hidden": "true" }),
     h("span", { class: "chip-name" }, name),
   );

@@ -18,6 +18,7 @@ def create_energy_tables() -> None:
         sa.Column("dag_id", sa.Text()),
         sa.Column("peak_w", sa.Double()),
         sa.Column("rules", sa.Text(), nullable=False),
+        sa.Column("curve", sa.Text(), nullable=False),
     )
     op.create_index("ix_eaco_energy_run_job_id", "eaco_energy_run", ["job_id"])
     _create(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -187,6 +188,46 @@ def test_an_open_page_asks_at_most_every_two_seconds(
     assert row.evaluate("(node) => node.marked") is True
 
 
+def test_names_lead_to_airflows_own_pages(
+    rig: Rig, scene: Any, open_page: Callable[..., tuple[Any, Watch]]
+) -> None:
+    """A task's name leads to its task instance, its run's to the DAG run, also out of Airflow's frame."""
+    waiting = scene["waiting"]
+    address = f"/dags/told/runs/{quote(waiting.run_id, safe='')}"
+    page, _ = open_page("/eaco/#queue", user="viewer")
+    row = shown(page).locator("tr", has_text=waiting.run_id)
+    expect(row.locator("a.chip")).to_have_attribute("href", f"{address}/tasks/work")
+    expect(row.get_by_role("link", name=waiting.run_id)).to_have_attribute("href", address)
+    page, watch = open_page("/plugin/eaco", user="viewer")
+    frame = page.frame_locator("iframe")
+    with no_problems(watch):
+        # Whoever is on a node is named below it.
+        frame.locator("a.chip").first.click(timeout=TIMEOUT_MS)
+        page.wait_for_url(re.compile(r"/dags/[^/]+/runs/[^/]+/tasks/"), timeout=TIMEOUT_MS)
+
+
+def test_the_queue_shows_expected_starts(scene: Any, open_page: Callable[..., tuple[Any, Watch]]) -> None:
+    """An expected start stands there with its error; each of the two may be unknown."""
+    page, watch = open_page("/", user="viewer")
+
+    def told(route: Any) -> None:
+        body = route.fetch().json()
+        first, second = body["items"][:2]
+        at_s = body["now_s"] + 755
+        first |= {"expected_start_s": at_s, "earliest_start_s": at_s - 90, "latest_start_s": at_s + 120}
+        second |= {"expected_start_s": None, "earliest_start_s": None, "latest_start_s": None}
+        route.fulfill(json=body)
+
+    page.route("**/api/v1/queue?*", told)
+    with no_problems(watch):
+        page.goto(page.url.rstrip("/") + "/eaco/#queue")
+        rows = shown(page).locator("tbody tr")
+        expect(rows.nth(0)).to_contain_text(re.compile(r"in 12 min.*± 2 min"))
+        expect(rows.nth(1).locator("td").nth(6)).to_have_text("unknown")
+        page.screenshot(path=SCREENSHOTS / "queue-expected.png")
+    page.unroute_all()
+
+
 def test_hold_and_release_from_the_page(
     rig: Rig, scene: Any, open_page: Callable[..., tuple[Any, Watch]]
 ) -> None:
@@ -296,6 +337,7 @@ def test_a_task_has_a_tab(
         story = shown(page).get_by_role("article", name="confirmed.alexnet")
         expect(story.locator(".beside").get_by_text("confirmed.vgg", exact=True)).to_be_visible()
         expect(story.get_by_text("of 100000")).to_be_visible()
+        expect(story.get_by_role("img", name="Watts over time")).to_be_visible()
         assert serious(page, axe) == []
         page.screenshot(path=SCREENSHOTS / f"task-{theme}.png", full_page=True)
         happened = story.locator("details", has_text="What happened")

@@ -1,7 +1,9 @@
 // The waiting jobs in planned order: why, since when, and what would change it.
 
 import { h } from "../dom.js";
-import { change } from "../api.js";
+import { follow, runAddress } from "../airflow.js";
+import { change, nowS } from "../api.js";
+import { duration, instant, UNKNOWN } from "../format.js";
 import { badge, button, chip, choice, empty, pager, reasons, since, table } from "../parts.js";
 
 export const title = "Queue";
@@ -37,20 +39,36 @@ export function render(data, page) {
   ];
 }
 
-const COLUMNS = [["#", "number"], ["Task", "task"], ["Asks for"], ["Why it waits", "why"], ["Reason since", "when"], ["Waits for", "when"], ["", "action"]];
+const COLUMNS = [["#", "number"], ["Task", "task"], ["Asks for"], ["Why it waits", "why"], ["Reason since", "when"], ["Waits for", "when"], ["Expected start", "when"], ["", "action"]];
 
 function row(item, page) {
   return h(
     "tr",
     { key: item.job_id, class: item.on_hold ? "on-hold" : "" },
     h("td", { class: "number" }, item.position === null ? "–" : `${item.position}`, h("span", { class: "fine" }, item.pool || "not planned yet")),
-    h("td", { class: "task" }, chip(item), h("span", { class: "fine", title: item.run_id }, item.run_id || "run unknown")),
+    h("td", { class: "task" }, chip(item), run(item)),
     h("td", null, item.request, item.family === null ? null : h("span", { class: "fine" }, item.family)),
     h("td", { class: "why" }, reasons(item.reasons)),
     h("td", { class: "when" }, since(item.since_s)),
     h("td", { class: "when" }, since(item.queued_s)),
+    h("td", { class: "when" }, expected(item)),
     h("td", { class: "action" }, item.may_change ? holdButton(item, page) : item.on_hold ? badge("held", "warn") : null),
   );
+}
+
+function run(item) {
+  const address = runAddress(item.dag_id, item.run_id);
+  if (address === null) return h("span", { class: "fine" }, "run unknown");
+  return h("a", { class: "fine", href: address, title: item.run_id, on: { click: follow } }, item.run_id);
+}
+
+/** In how long it is expected to start, with the error below it; both may be unknown. */
+function expected(item) {
+  const at = item.expected_start_s;
+  if (at === null) return UNKNOWN;
+  const known = item.earliest_start_s !== null && item.latest_start_s !== null;
+  const error = known ? duration(Math.max(at - item.earliest_start_s, item.latest_start_s - at)) : UNKNOWN;
+  return [h("time", { title: instant(at), datetime: new Date(at * 1000).toISOString() }, `in ${duration(Math.max(0, at - nowS()))}`), h("span", { class: "fine" }, `± ${error}`)];
 }
 
 function holdButton(item, page) {

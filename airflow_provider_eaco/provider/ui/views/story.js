@@ -114,5 +114,31 @@ function placement(stay, job) {
     h("span", null, instant(stay.from_s), h("span", { class: "fine" }, stay.until_s === null ? `for ${duration(length)}, still there` : `for ${duration(length)}`)),
     h("span", { class: "watts" }, isKnown(stay.mean_w) ? bar(stay.mean_w, highest, "energy") : null, h("span", null, isKnown(stay.mean_w) ? `${watts(stay.mean_w)} on average` : "watts unknown"), h("span", { class: "fine" }, isKnown(stay.energy_j) ? energy(stay.energy_j) : "energy unknown")),
     h("span", { class: "beside" }, stay.beside.length ? ["beside ", stay.beside.map((other) => chip(other))] : "alone", h("span", { class: "sr" }, counted(stay.beside.length, "other task"))),
+    curve(stay, job),
+  );
+}
+
+const WIDE = 640;
+const HIGH = 72;
+
+/** Watts over the time of a placement, as steps; where nothing was measured there is no step. */
+function curve(stay, job) {
+  const steps = stay.watts.filter((step) => isKnown(step.mean_w));
+  if (steps.length < 2) return null;
+  const until = Math.max(stay.until_s ?? job.now_s, steps.at(-1).until_s);
+  const most = Math.max(...steps.map((step) => step.mean_w));
+  const least = Math.min(...steps.map((step) => step.mean_w));
+  const x = (at) => (((at - stay.from_s) / (until - stay.from_s)) * WIDE).toFixed(1);
+  const y = (mean) => (HIGH - (most > 0 ? mean / most : 0) * (HIGH - 4)).toFixed(1);
+  const told = `Watts over time: from ${watts(least)} to ${watts(most)}, ${watts(steps.at(-1).mean_w)} at the end`;
+  return h(
+    "figure",
+    { class: "curve" },
+    h("figcaption", { class: "fine" }, told),
+    h(
+      "svg",
+      { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": told, preserveAspectRatio: "none" },
+      steps.map((step) => h("rect", { key: String(step.from_s), x: x(step.from_s), y: y(step.mean_w), width: Math.max(0.5, x(step.until_s) - x(step.from_s)), height: HIGH - y(step.mean_w) }, h("title", null, `${instant(step.from_s)} for ${duration(step.until_s - step.from_s)}: ${watts(step.mean_w)}`))),
+    ),
   );
 }

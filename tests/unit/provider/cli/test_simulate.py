@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from airflow_provider_eaco.core.model.job import Share
 from airflow_provider_eaco.core.model.pool import PoolSettings, Prices
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
@@ -147,6 +148,27 @@ def test_simulate_in_words(cluster: Cluster, cli: Cli) -> None:
     unchanged = cli("simulate").out
     assert "pool eaco: unchanged" in unchanged
     assert "what if" not in unchanged
+
+
+def test_the_queue_tells_expected_starts(cluster: Cluster, cli: Cli) -> None:
+    """Who waits for a known end has an instant with its error, who waits for an unknown one has none."""
+    cluster.store.profiles.save_all([make_solo("A", units_total=4, spread_s=5.0)])
+    cluster.add_node("n1", 2)
+    now_s = cluster.store.clock.now_s()
+    for job_id, family in (("a", "A"), ("c", "C"), ("next", "A"), ("last", "A")):
+        cluster.add(make_job(job_id, family, 1, queued_s=now_s, run_after_s=now_s, share=Share.NEVER))
+    cluster.plan()
+    cluster.start("a", "c")
+    rows = {row["job"]: row["expected_start"] for row in cli("queue", "-o", "json").json()}
+    assert set(rows) == {"last", "next"}
+    first, second = sorted(rows.values())
+    assert first.endswith("UTC ± 15 s")
+    assert second.endswith("UTC ± 30 s")
+    # Of the resident that nobody knows nothing is expected: with it alone nobody's start is known.
+    cluster.end("a")
+    cluster.store.ledger.set_draining("n1", True)
+    cluster.plan()
+    assert {row["expected_start"] for row in cli("queue", "-o", "json").json()} == {"unknown"}
 
 
 REFUSED = {

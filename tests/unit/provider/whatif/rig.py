@@ -35,7 +35,7 @@ class Scene:
         self.ledger.save_nodes([make_node("n", self.gpus, "T4").node])
 
     def wait(self, job_id: str, family: str = "A", **changes: Any) -> Job:
-        job = make_job(job_id, family, 1, **changes)
+        job = make_job(job_id, family, changes.pop("gpus", 1), **changes)
         self.ledger.add_waiting(job, "executor")
         return job
 
