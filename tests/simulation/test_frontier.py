@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_provider_eaco.simulator.run_command import run_and_write
 from airflow_provider_eaco.simulator.scenario import Accounting, Choices, from_trace
 from airflow_provider_eaco.simulator.trace import TraceJob, write_trace
+from tests.unit.simulator.benchmark_data import benchmark_data
 
 
 @st.composite
@@ -44,16 +45,26 @@ def crowds(draw: st.DrawFn) -> list[TraceJob]:
     nodes=st.integers(1, 4),
     mean_stretch=st.sampled_from([1.01, 1.0323, 1.0647, 1.10, 1.25]),
     order=st.sampled_from(["fifo", "sjf"]),
+    levels=st.booleans(),
 )
 def test_no_decision_breaks_a_limit(
-    jobs: list[TraceJob], nodes: int, mean_stretch: float, order: str
+    jobs: list[TraceJob], nodes: int, mean_stretch: float, order: str, levels: bool
 ) -> None:
-    """Where sets run as they are believed to, no job passes its own limit, and the pool keeps its mean."""
+    """Where sets run as they are believed to, no job passes its own limit, and the pool keeps its mean.
+
+    With or without power limits, which are chosen beside the placements.
+    """
+    benchmark_data("zeus_power/summary_power_v100.csv")
     with TemporaryDirectory() as name:
         trace, folder = Path(name) / "trace.csv", Path(name) / "run"
         write_trace(trace, jobs)
         choices = Choices(
-            "frontier", order, nodes=nodes, accounting=Accounting.SLEEP, mean_stretch=mean_stretch
+            "frontier",
+            order,
+            nodes=nodes,
+            accounting=Accounting.SLEEP,
+            mean_stretch=mean_stretch,
+            power_levels=levels,
         )
         run_and_write(from_trace(trace, choices), folder)
         summary = json.loads((folder / "summary.json").read_text())
