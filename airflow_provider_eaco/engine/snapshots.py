@@ -121,9 +121,13 @@ class SnapshotBuilder:
 
         :param node: as the ledger has it.
         """
-        held = set_of(node, members)
-        self._ahead[members[0][0].placement.gpu_uuids] = members, held
-        return held
+        uuids, last = members[0][0].placement.gpu_uuids, self._built.get(node.name)
+        known = self._ahead.get(uuids)
+        if known is None and last is not None and last.state.node.gpus == node.gpus:
+            known = last.held.get(uuids)
+        if known is None or known[0] != members:
+            known = self._ahead[uuids] = members, set_of(node, members)
+        return known[1]
 
     def build(
         self,
