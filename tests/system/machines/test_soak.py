@@ -55,21 +55,21 @@ def test_c22_the_ledger_holds_for_a_long_time(site: Site) -> None:
     _say(f"seed {seed}")
     faults, done = _in_turn(random.Random(seed)), set[str]()
     until = time.monotonic() + SOAK_S
-    with site.schedulers_dying(every_s=PAUSE_S):
-        while time.monotonic() < until or done != FAULTS.keys():
-            begin, kills = time.monotonic(), len(site.kills)
-            beside, run = site.rig.run("no_gpu"), site.rig.run("machines", epochs=3)
+    while time.monotonic() < until or done != FAULTS.keys():
+        begin, kills = time.monotonic(), len(site.kills)
+        beside, run = site.rig.run("no_gpu"), site.rig.run("machines", epochs=3)
+        with site.schedulers_dying(every_s=PAUSE_S):
             hurt = _hurt(site, run, faults)
-            done |= set(hurt)
-            check_all_trained(run, TRAININGS)
-            check_one_at_a_time(run)
-            wait_quiet(site)
-            check_ledger(site)
-            check_numbers(site)
-            check_beside(site, beside)
-            took_s, died = time.monotonic() - begin, len(site.kills) - kills
-            parts = ", ".join([f"{died} dead schedulers", *hurt])
-            _say(f"{TRAININGS} trainings in {took_s:.0f} s beside {parts}")
+        done |= set(hurt)
+        check_all_trained(run, TRAININGS)
+        check_one_at_a_time(run)
+        wait_quiet(site)
+        check_ledger(site)
+        check_numbers(site)
+        check_beside(site, beside)
+        took_s, died = time.monotonic() - begin, len(site.kills) - kills
+        parts = ", ".join([f"{died} dead schedulers", *hurt])
+        _say(f"{TRAININGS} trainings in {took_s:.0f} s beside {parts}")
     assert site.kills
 
 
