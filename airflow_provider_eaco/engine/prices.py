@@ -52,7 +52,7 @@ _THRIFT = 0.5
 # less is not worth anybody's time, and binds who would save more elsewhere.
 _LEAST_PRICE = 1.0
 # With power limits it is less: a limit is lifted when somebody else needs the seconds, so it binds nobody.
-_LEAST_PRICE_WITH_LEVELS = 0.8
+_LEAST_PRICE_WITH_LEVELS = 0.5
 # With more sets than this the largest are left out: pairs say most of what there is to say.
 _MOST_SETS = 10_000
 # Programs that are remembered: one for each kind of GPUs, and for the classes that were there.
@@ -197,13 +197,16 @@ class EnergyPricing:
 def _aim(account: _Account, snapshot: ClusterSnapshot, whole_s: float, slack_s: float) -> float:
     """Return the mean stretch at which prices are solved.
 
-    It is what the rest may have so that the whole keeps the pool's, never more than that. The less is left of
+    It is what the rest may have so that the whole keeps the pool's, never more than that unless power limits
+    can spend what was left over: they are lifted again when it is needed. The less is left of
     what present jobs may spend, the lower it is, so that the last of it goes where it saves most.
     """
     limit = snapshot.pool.settings.mean_stretch
     past_work_s = account.ended_work_s + math.fsum(m.done_s for m, _ in account.running.values())
     past_run_s = account.ended_run_s + math.fsum(m.spent_s for m, _ in account.running.values())
-    rest = min(limit, (limit * (past_work_s + whole_s) - past_run_s) / whole_s)
+    rest = (limit * (past_work_s + whole_s) - past_run_s) / whole_s
+    if snapshot.pool.settings.power_limits is not PowerLimits.APPLY:
+        rest = min(limit, rest)
     reserve_s = _RESERVE * (limit - 1) * math.fsum(m.work_s or 0.0 for m, _ in account.running.values())
     if reserve_s > 0 and slack_s < reserve_s:
         rest -= _THRIFT * (limit - 1) * (1 - slack_s / reserve_s)

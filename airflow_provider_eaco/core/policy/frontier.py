@@ -96,14 +96,15 @@ class FrontierPolicy:
     def steer(self, snapshot: ClusterSnapshot) -> Steering:
         """Ask those to move who would do better elsewhere, and say at which power limits sets are to run.
 
-        With a queue, holes are filled from there.
+        With a queue, holes are filled from there; where power is limited, those too may move who lose by it
+        that nobody of the queue fits.
         """
         limits_power = self._settings.power_limits is PowerLimits.APPLY
         if snapshot.waiting and not limits_power:
             return Steering()
         view = self._view_of(snapshot)
         told: list[Yield | SetPowerLimit] = []
-        if not snapshot.waiting:
+        if limits_power or not snapshot.waiting:
             told += Moves(view.scenes, view.worth, view.slack_s, nodes_down(snapshot)).best()
         if limits_power:
             levels = Levels(view.scenes, view.worth, view.slack_s)

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_eaco.core.model.instruction import Yield
 from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState
 from airflow_provider_eaco.core.model.placement import LeaseState
-from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
 from airflow_provider_eaco.core.policy.frontier import FrontierPolicy
@@ -171,6 +171,19 @@ def test_nobody_moves_who_has_no_checkpoint_or_while_others_wait() -> None:
         for name in ("a", "b")
     ]
     assert not run_checked(snapshot(*fixed)).instructions
+
+
+@pytest.mark.parametrize(("power_limits", "moves"), [(PowerLimits.OFF, False), (PowerLimits.APPLY, True)])
+def test_where_power_is_limited_jobs_move_also_while_others_wait(
+    power_limits: PowerLimits, moves: bool
+) -> None:
+    """Two alone are brought together though somebody waits whom no set can take."""
+    seen = snapshot(*[running(name, "J4") for name in ("a", "b")])
+    settings = replace(FRONTIER, power_limits=power_limits)
+    stranger = make_job("new", "stranger")
+    crowded = replace(seen, waiting=(stranger,), pool=replace(seen.pool, settings=settings))
+    asked = [step for step in run_checked(crowded).instructions if isinstance(step, Yield)]
+    assert bool(asked) == moves
 
 
 def test_who_was_interrupted_never_waits_for_a_node_to_wake() -> None:
