@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import shutil
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +50,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     # In the order of collection, not by the number of tests, which says nothing of how long they take.
     config.option.loadscopereorder = False
     return ByAirflow(config, log)
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file as ``airflow db migrate`` leaves it, made once for all processes of the run."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    made = folder / "migrated.db"
+    with (folder / "migrated.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            from harness import Airflow, AirflowSettings
+
+            home = tmp_path_factory.mktemp("migrated")
+            Airflow(AirflowSettings(home, home)).migrate()
+            (home / "airflow.db").rename(made)
+    return made

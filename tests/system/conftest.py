@@ -1,10 +1,8 @@
-import fcntl
-import os
 from pathlib import Path
 
 import pytest
 
-from harness import Airflow, AirflowSettings
+from harness import Airflow
 
 # A start of Airflow counts in its first test's time, on a machine that other tests may keep busy.
 AIRFLOW_TIMEOUT_S = 600
@@ -32,19 +30,3 @@ def pytest_runtest_makereport(item, call):
 def system_dags() -> Path:
     """The folder of DAG files that the system tests share."""
     return Path(__file__).parent / "dags"
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file as ``airflow db migrate`` leaves it, made once for all processes of the run."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    made = folder / "migrated.db"
-    with (folder / "migrated.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            home = tmp_path_factory.mktemp("migrated")
-            Airflow(AirflowSettings(home, home)).migrate()
-            (home / "airflow.db").rename(made)
-    return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def airflow(home: dict[str, str], *words: str) -> subprocess.CompletedProcess[st
     return subprocess.run([AIRFLOW, *words], env=home, capture_output=True, text=True, check=False)
 
 
-def test_c66_a_plain_machine_runs_every_verb(home: dict[str, str]) -> None:
+def test_c66_a_plain_machine_runs_every_verb(home: dict[str, str], migrated: Path) -> None:
     """Without tables one line says how to make them; with them every verb answers, in all formats."""
     before = airflow(home, "eaco", "status")
     assert before.returncode == 1
@@ -58,8 +59,7 @@ def test_c66_a_plain_machine_runs_every_verb(home: dict[str, str]) -> None:
     assert "airflow db migrate" in before.stderr
     assert "Traceback" not in before.stderr
 
-    migrated = airflow(home, "db", "migrate")
-    assert migrated.returncode == 0, migrated.stderr
+    shutil.copy(migrated, Path(home["AIRFLOW_HOME"]) / "airflow.db")
 
     verbs = [[*listing, "--output", output] for listing in LISTINGS for output in ("table", "json", "yaml")]
     verbs += [["profiles", "export"], ["why", "nothing.known"], ["drain", "n1"], ["db", "remove", "--yes"]]

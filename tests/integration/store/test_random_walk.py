@@ -20,7 +20,7 @@ from airflow_provider_eaco.store.ledger import SqlLedger
 from tests.contract.parts import ManualClock, make_job, make_node, place
 from tests.databases import database_on
 
-STEPS = 2000
+STEPS = 800
 NAMES = [f"j{index}" for index in range(10)]
 SETS = [place(0), place(1), place(2, 3)]
 ENDS = [JobPhase.FINISHED, JobPhase.FAILED, JobPhase.REMOVED, JobPhase.YIELDED, JobPhase.WAITING]
