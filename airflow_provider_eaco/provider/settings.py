@@ -310,6 +310,14 @@ def _demand(option: str, value: object) -> tuple[DemandCurve, ...]:
     return tuple(curves)
 
 
+def _power_limits(option: str, value: object) -> PowerLimits:
+    found = one_of(PowerLimits)(option, value)
+    if found is PowerLimits.APPLY:
+        # Plans that count on limits which nobody sets would weigh every set wrongly.
+        raise setting_error(option, "'apply' is for the simulator alone as yet; it must be one of off, advise")
+    return found
+
+
 _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "nodes": _patterns,
     "mode": one_of(PoolMode),
@@ -333,7 +341,7 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "strangers": one_of(StrangerAction),
     "memory_growth": one_of(MemoryGrowth),
     "mean_stretch": _mean_stretch,
-    "power_limits": one_of(PowerLimits),
+    "power_limits": _power_limits,
     "prices": one_of(Prices),
     "energy_budget": energy_budget,
     "shift": shift,
