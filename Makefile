@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KEEP ?= 0
-# For two cores: a worker that waits for its servers leaves them to the others.
-TEST_WORKERS ?= 3
+# For two cores: tests with a real Airflow mostly wait, and leave the cores to the others meanwhile.
+TEST_WORKERS ?= 4
 SOAK_S ?= 1800
 # PyPI's PyTorch brings some GB for GPUs; the build for CPUs is on PyTorch's own index.
 TORCH_SOURCE ?= --torch-backend cpu

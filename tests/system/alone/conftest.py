@@ -1,92 +1,22 @@
-"""EacoExecutor alone, on SQLite, with GPU pools on four simulated nodes."""
+"""EacoExecutor alone: how tasks are held, live and share."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import Airflow, AirflowSettings
-from tests.system.rig import Rig, quiet_afterwards, user_path
-
-QUEUED_TIMEOUT_S = 10
-POOLS = {
-    "eaco": {"mode": "exclusive", "nodes": ["small"]},
-    "impatient": {"mode": "exclusive", "nodes": ["small"], "reject_after_s": 1},
-    "sharing": {"mode": "share", "nodes": ["shared"]},
-    "wide": {"mode": "exclusive", "nodes": ["wide"]},
-    "moody": {"mode": "share", "policy": "moody", "nodes": ["moody"]},
-    "ordered": {"mode": "exclusive", "nodes": ["pair"]},
-    "fair": {
-        "mode": "exclusive",
-        "nodes": ["pair"],
-        "rules": ["fair_share"],
-        "fair_share": {"by": "dag"},
-    },
-    "rationed": {
-        "mode": "exclusive",
-        "nodes": ["ration"],
-        "rules": ["fair_share"],
-        # About one second of one GPU.
-        "fair_share": {"by": "bundle", "quotas_gpu_h": {"dags-folder": 0.0003}, "borrowing": False},
-    },
-}
-NODES = [
-    {"name": "small", "gpus": 4},
-    {"name": "shared", "gpus": 8},
-    {"name": "wide", "gpus": 24},
-    {"name": "moody", "gpus": 2},
-    {"name": "pair", "gpus": 2},
-    {"name": "ration", "gpus": 1},
-]
-# Slower together than anybody would estimate.
-TRUTH = [{"families": ["J2", "J3"], "gpu_model": "V100", "gpu_count": 8, "slowdowns": [1.6, 1.6]}]
+from tests.system.executor_alone import rig_alone
+from tests.system.rig import Rig, quiet_afterwards
 
 
 @pytest.fixture(scope="package")
-def airflow_alone(
-    tmp_path_factory: pytest.TempPathFactory, system_dags: Path, migrated: Path
-) -> Iterator[Airflow]:
-    """An Airflow whose only executor is EacoExecutor, and whose patience with queued tasks is short."""
-    home = tmp_path_factory.mktemp("alone")
-    settings = AirflowSettings(
-        home,
-        system_dags,
-        executor="airflow_provider_eaco.EacoExecutor",
-        migrated=migrated,
-        options={
-            "core.parallelism": "8",
-            "scheduler.task_queued_timeout": str(QUEUED_TIMEOUT_S),
-            "scheduler.task_queued_timeout_check_interval": "2",
-            "scheduler.num_stuck_in_queued_retries": "0",
-            "scheduler.job_heartbeat_sec": "2",
-            "scheduler.scheduler_health_check_threshold": "15",
-            "scheduler.orphaned_tasks_check_interval": "3",
-            "eaco.pools": json.dumps(POOLS),
-            "eaco.simulated_nodes": json.dumps(NODES),
-            "eaco.simulated_truth": json.dumps(TRUTH),
-            "eaco.simulated_time_scale": "3600",
-            "eaco.kill_grace": "3",
-            "eaco.rules": json.dumps([{"match": {"dag_id": "plain"}, "request": {"gpus": 1}}]),
-        },
-        environment={"PYTHONPATH": user_path(), "EACO_MOODY_FILE": str(home / "bad-day")},
-    )
-    with Airflow(settings) as airflow:
-        yield airflow
-
-
-@pytest.fixture(scope="package")
-def alone(airflow_alone: Airflow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """The rig of that Airflow, once its pools are made."""
-    rig = Rig(airflow_alone, tmp_path_factory.mktemp("told"))
-    rig.wait_for(
-        lambda: {*POOLS} <= {row["pool"] for row in airflow_alone.query("SELECT pool FROM slot_pool")},
-        "the GPU pools",
-    )
-    yield rig
-    rig.close()
+def alone(tmp_path_factory: pytest.TempPathFactory, system_dags: Path, migrated: Path) -> Iterator[Rig]:
+    """The rig of this folder's Airflow."""
+    home, told = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("told")
+    with rig_alone(home, system_dags, migrated, told) as rig:
+        yield rig
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_eaco.core.model.decision import Verdict
-from tests.system.alone.conftest import QUEUED_TIMEOUT_S
+from tests.system.executor_alone import QUEUED_TIMEOUT_S
 from tests.system.rig import Rig, forkserver_pid
 
 pytestmark = [pytest.mark.airflow]

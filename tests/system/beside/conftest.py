@@ -10,7 +10,7 @@ import pytest
 
 from harness import Airflow, AirflowSettings
 from tests.databases import postgres_server
-from tests.system.rig import Rig, quiet_afterwards
+from tests.system.rig import QUIET_LOOP, Rig, quiet_afterwards
 
 POOLS = {
     "eaco": {"mode": "share", "nodes": ["small"]},
@@ -29,6 +29,7 @@ def airflow_beside(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) 
             executor="LocalExecutor,airflow_provider_eaco.EacoExecutor",
             database_url=url,
             options={
+                **QUIET_LOOP,
                 "core.parallelism": "8",
                 "scheduler.job_heartbeat_sec": "2",
                 "scheduler.scheduler_health_check_threshold": "15",

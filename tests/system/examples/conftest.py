@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import Airflow, AirflowSettings
-from tests.system.rig import Rig, quiet_afterwards
+from tests.system.rig import QUIET_LOOP, Rig, quiet_afterwards
 
 DAGS = Path(__file__).parents[3] / "dags"
 NODES = [{"name": "first", "gpus": 8}, {"name": "second", "gpus": 8}]
@@ -30,6 +30,7 @@ def airflow_examples(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -
         executor="airflow_provider_eaco.EacoExecutor",
         migrated=migrated,
         options={
+            **QUIET_LOOP,
             "core.parallelism": "8",
             "scheduler.job_heartbeat_sec": "2",
             "scheduler.scheduler_health_check_threshold": "15",

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from harness import Airflow, AirflowSettings
-from tests.system.rig import Rig
+from tests.system.rig import QUIET_LOOP, Rig
 
 USERS = {"viewer": "viewer", "user": "user", "op": "op", "admin": "admin"}
 POOLS = {
@@ -33,6 +33,7 @@ def airflow_page(
         executor="airflow_provider_eaco.EacoExecutor",
         migrated=migrated,
         options={
+            **QUIET_LOOP,
             "eaco.pools": json.dumps(POOLS),
             "eaco.simulated_nodes": json.dumps(NODES),
             "eaco.simulated_time_scale": "3600",

@@ -1,0 +1,82 @@
+"""EacoExecutor alone, on SQLite, with GPU pools on simulated nodes, for the tests of more than one folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness import Airflow, AirflowSettings
+from tests.system.rig import QUIET_LOOP, Rig, user_path
+
+QUEUED_TIMEOUT_S = 10
+POOLS = {
+    "eaco": {"mode": "exclusive", "nodes": ["small"]},
+    "impatient": {"mode": "exclusive", "nodes": ["small"], "reject_after_s": 1},
+    "sharing": {"mode": "share", "nodes": ["shared"]},
+    "wide": {"mode": "exclusive", "nodes": ["wide"]},
+    "moody": {"mode": "share", "policy": "moody", "nodes": ["moody"]},
+    "ordered": {"mode": "exclusive", "nodes": ["pair"]},
+    "fair": {
+        "mode": "exclusive",
+        "nodes": ["pair"],
+        "rules": ["fair_share"],
+        "fair_share": {"by": "dag"},
+    },
+    "rationed": {
+        "mode": "exclusive",
+        "nodes": ["ration"],
+        "rules": ["fair_share"],
+        # About one second of one GPU.
+        "fair_share": {"by": "bundle", "quotas_gpu_h": {"dags-folder": 0.0003}, "borrowing": False},
+    },
+}
+NODES = [
+    {"name": "small", "gpus": 4},
+    {"name": "shared", "gpus": 8},
+    {"name": "wide", "gpus": 24},
+    {"name": "moody", "gpus": 2},
+    {"name": "pair", "gpus": 2},
+    {"name": "ration", "gpus": 1},
+]
+# Slower together than anybody would estimate.
+TRUTH = [{"families": ["J2", "J3"], "gpu_model": "V100", "gpu_count": 8, "slowdowns": [1.6, 1.6]}]
+
+
+@contextmanager
+def rig_alone(home: Path, dags: Path, migrated: Path, told: Path) -> Iterator[Rig]:
+    """Give the rig of an Airflow whose only executor is EacoExecutor, and whose patience with queued tasks is
+    short, once its pools are made; everything has ended afterwards.
+    """
+    settings = AirflowSettings(
+        home,
+        dags,
+        executor="airflow_provider_eaco.EacoExecutor",
+        migrated=migrated,
+        options={
+            **QUIET_LOOP,
+            "core.parallelism": "8",
+            "scheduler.task_queued_timeout": str(QUEUED_TIMEOUT_S),
+            "scheduler.task_queued_timeout_check_interval": "2",
+            "scheduler.num_stuck_in_queued_retries": "0",
+            "scheduler.job_heartbeat_sec": "2",
+            "scheduler.scheduler_health_check_threshold": "15",
+            "scheduler.orphaned_tasks_check_interval": "3",
+            "eaco.pools": json.dumps(POOLS),
+            "eaco.simulated_nodes": json.dumps(NODES),
+            "eaco.simulated_truth": json.dumps(TRUTH),
+            "eaco.simulated_time_scale": "3600",
+            "eaco.kill_grace": "3",
+            "eaco.rules": json.dumps([{"match": {"dag_id": "plain"}, "request": {"gpus": 1}}]),
+        },
+        environment={"PYTHONPATH": user_path(), "EACO_MOODY_FILE": str(home / "bad-day")},
+    )
+    with Airflow(settings) as airflow:
+        rig = Rig(airflow, told)
+        rig.wait_for(
+            lambda: {*POOLS} <= {row["pool"] for row in airflow.query("SELECT pool FROM slot_pool")},
+            "the GPU pools",
+        )
+        yield rig
+        rig.close()
