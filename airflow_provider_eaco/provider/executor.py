@@ -60,9 +60,13 @@ class EacoExecutor(BaseExecutor):
 
     @property
     def slots_available(self) -> int:
-        """How many more workloads may be handed over: the hold window less what is queued."""
+        """How many more workloads may be handed over: the hold window less what is queued.
+
+        Where held tasks fill the window, what is left of parallelism for those that ask for no GPU.
+        """
         queued = len(task_queue(self)) + len(self.queued_callbacks) + len(self.queued_connection_tests)
-        return self._window - queued
+        held = 0 if self._lanes is None else self._lanes.held
+        return max(self._window - queued, self.parallelism - self.slots_occupied - (queued - held))
 
     @property
     def slots_occupied(self) -> int:

@@ -38,7 +38,7 @@ from airflow_provider_eaco.provider.intake import take_in
 from airflow_provider_eaco.provider.launching import Launcher, records_by_id
 from airflow_provider_eaco.provider.memory_watch import MemoryWatch
 from airflow_provider_eaco.provider.plain_lane import PlainLane
-from airflow_provider_eaco.provider.pools import acting, pool_states, write_slots, written_slots
+from airflow_provider_eaco.provider.pools import UNLIMITED, acting, pool_states, write_slots, written_slots
 from airflow_provider_eaco.provider.running import RunningGroup
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.slotless import SlotlessTasks
@@ -176,12 +176,16 @@ class GpuLane:
         if self._monotonic() - self._pools_at_s < INVENTORY_INTERVAL_S:
             return
         settings = self.services.settings
-        own = acting(settings.pools)
         with self.services.session() as session:
-            states = pool_states(session, own)
-            present = written_slots(session, [pool.name for pool in own])
+            states = pool_states(session, acting(settings.pools))
+            present = written_slots(session, [pool.name for pool in settings.pools])
         view = self.services.ledger.view()
-        changes: dict[str, int] = {}
+        # A pool that is off decides nothing, and Airflow runs no task of a pool that does not exist.
+        changes = {
+            pool.name: UNLIMITED
+            for pool in settings.pools
+            if pool.mode is PoolMode.OFF and pool.name not in present
+        }
         for state in states:
             name = state.settings.name
             slots, written = present.get(name, (None, None))

@@ -148,6 +148,11 @@ class Lanes:
         """Tell whether the workload of this key waits for GPUs."""
         return self._stranded.holds_key(key) or (self.gpu is not None and self.gpu.holding.holds_key(key))
 
+    @property
+    def held(self) -> int:
+        """How many workloads wait for GPUs."""
+        return len(self._stranded) + (0 if self.gpu is None else len(self.gpu.holding))
+
     def finish_plain(self) -> None:
         """Report the plain groups that are gone."""
         ended = self.plain.groups.ended()
@@ -230,9 +235,8 @@ class Lanes:
 
     def summary(self) -> str:
         """Return what is in memory, in one line."""
-        held = len(self._stranded) + (0 if self.gpu is None else len(self.gpu.holding))
         granted = 0 if self.gpu is None else len(self.gpu.groups)
-        return f"held={held} running_gpu={granted} running_plain={len(self.plain.groups)}"
+        return f"held={self.held} running_gpu={granted} running_plain={len(self.plain.groups)}"
 
     def _take_back(self, gpu: GpuLane) -> None:
         """Forget what Airflow has taken back; take what it believes to have handed over under a new id."""

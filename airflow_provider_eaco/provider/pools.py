@@ -15,7 +15,8 @@ from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-_UNLIMITED = -1
+# Airflow's number for a pool without a limit.
+UNLIMITED = -1
 # The size that we wrote last stands in the description: there an edit of a user shows, and needs no table.
 _WRITTEN = re.compile(r"Managed by airflow-provider-eaco: (?P<slots>-?\d+) slots")
 
@@ -23,7 +24,7 @@ _WRITTEN = re.compile(r"Managed by airflow-provider-eaco: (?P<slots>-?\d+) slots
 def pool_states(session: Session, pools: Sequence[PoolSettings]) -> tuple[PoolState, ...]:
     """Return every declared GPU pool with the Airflow pools that exist now; what is in use is not counted."""
     known = {
-        str(name): AirflowPool(None if slots == _UNLIMITED else slots)
+        str(name): AirflowPool(None if slots == UNLIMITED else slots)
         for name, slots in session.execute(select(Pool.pool, Pool.slots))
     }
     return tuple(PoolState(settings, known) for settings in pools)

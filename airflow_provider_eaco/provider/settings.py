@@ -314,7 +314,7 @@ def _power_limits(option: str, value: object) -> PowerLimits:
     found = one_of(PowerLimits)(option, value)
     if found is PowerLimits.APPLY:
         # Plans that count on limits which nobody sets would weigh every set wrongly.
-        raise setting_error(option, "'apply' is for the simulator alone as yet; it must be one of off, advise")
+        raise setting_error(option, "'apply' is for the simulator as yet; it must be one of off, advise")
     return found
 
 

@@ -27,11 +27,15 @@ class Sizing:
     def __init__(self, rig: LaneRig, rows: AirflowRows) -> None:
         self.rows = rows
         self._now_s = 0.0
-        settings = replace(
-            rig.services.settings, pools=(PoolSettings("eaco"), PoolSettings("idle", mode=PoolMode.OFF))
-        )
-        self.services = replace(rig.services, settings=settings, session=rows.session)
-        self._lane = GpuLane(rig.host, self.services, rig.plain, lambda: self._now_s)
+        self._rig = rig
+        self._services = replace(rig.services, session=rows.session)
+        self.use(PoolSettings("eaco"))
+
+    def use(self, *pools: PoolSettings) -> None:
+        """Go on as after a restart with these pools."""
+        settings = replace(self._services.settings, pools=pools)
+        self.services = replace(self._services, settings=settings)
+        self._lane = GpuLane(self._rig.host, self.services, self._rig.plain, lambda: self._now_s)
         self._lane.report_nodes()
 
     def size(self) -> list[str]:
@@ -58,10 +62,24 @@ def test_the_pool_is_made_and_then_written_only_on_change(sizing: Sizing) -> Non
     assert sizing.rows.slots("eaco") == WANTED + 4 * 4
 
 
-def test_a_pool_that_is_off_is_left_alone(sizing: Sizing) -> None:
-    """No Airflow pool is made for a GPU pool that is switched off."""
+def test_a_pool_that_is_off_exists_and_bounds_nobody(sizing: Sizing) -> None:
+    """Tasks are routed to it, and Airflow runs none of a pool that is missing; one that is there stays."""
+    sizing.use(PoolSettings("idle", mode=PoolMode.OFF))
     sizing.size()
-    assert sizing.rows.slots("idle") is None
+    assert sizing.rows.slots("idle") == -1
+    assert sizing.size() == []
+    sizing.rows.set(TABLE, {"slots": 3}, pool="idle")
+    assert sizing.size() == []
+    assert sizing.rows.slots("idle") == 3
+
+
+def test_a_pool_that_was_off_is_sized_once_it_is_on(sizing: Sizing) -> None:
+    """No limit was our own number: it is replaced like any other of ours."""
+    sizing.use(PoolSettings("idle", mode=PoolMode.OFF))
+    sizing.size()
+    sizing.use(PoolSettings("idle"))
+    sizing.size()
+    assert sizing.rows.slots("idle") == WANTED
 
 
 def test_a_users_size_wins_until_it_is_reset(sizing: Sizing) -> None:

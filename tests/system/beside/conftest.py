@@ -44,13 +44,10 @@ def airflow_beside(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) 
 
 @pytest.fixture(scope="package")
 def beside(airflow_beside: Airflow, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """The rig of that Airflow, once its GPU pool is made."""
-    airflow_beside.api.set_pool("off", 8)
+    """The rig of that Airflow, once its pools are made."""
     rig = Rig(airflow_beside, tmp_path_factory.mktemp("told"))
     pools = "SELECT pool FROM slot_pool"
-    rig.wait_for(
-        lambda: {"eaco", "observed"} <= {row["pool"] for row in airflow_beside.query(pools)}, "the GPU pools"
-    )
+    rig.wait_for(lambda: {*POOLS} <= {row["pool"] for row in airflow_beside.query(pools)}, "the GPU pools")
     yield rig
     rig.close()
 

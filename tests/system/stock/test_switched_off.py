@@ -35,6 +35,19 @@ def test_gpu_tasks_run_as_ordinary_ones_where_the_executor_is_not_configured(rig
     assert rig.airflow.query("SELECT * FROM eaco_job") == []
 
 
+def every_view_answers(airflow: Airflow) -> None:
+    """Fail unless the page answers, and whatever it asks for to fill its views."""
+    routes = airflow.api.shown("/eaco/api/v1/openapi.json")["paths"]
+    # What asks for a name (a job, a node, a task) is no view.
+    views = [
+        path
+        for path, methods in routes.items()
+        if "get" in methods and not any(each["required"] for each in methods["get"].get("parameters", ()))
+    ]
+    assert len(views) >= 8
+    assert [path for path in ("/", *views) if not airflow.api.answers(f"/eaco{path}")] == []
+
+
 def test_c66_without_gpu_or_driver_cpu_tasks_run_and_gpu_tasks_wait_for_a_worker(rig: Rig) -> None:
     """With the executor but no node CPU tasks run, and a GPU task waits because no worker is registered."""
     rig.airflow.kill_scheduler()
@@ -50,6 +63,7 @@ def test_c66_without_gpu_or_driver_cpu_tasks_run_and_gpu_tasks_wait_for_a_worker
     told = waiting.wait_reason("no_worker")
     assert "no GPU worker is registered" in told.reason.sentence
     assert waiting.started == []
+    every_view_answers(rig.airflow)
     rig.airflow.api.set_state("told", waiting.run_id, "work", "failed")
     waiting.wait_done("failed")
     assert tracebacks(rig.scheduler_log()[before:]) == []

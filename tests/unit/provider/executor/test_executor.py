@@ -51,6 +51,10 @@ class FakeLanes:
     def holds(self, key):
         return key.task_id in {task_id for task_id, _ in self.accepted}
 
+    @property
+    def held(self):
+        return len(self.accepted)
+
     def finish_plain(self):
         if self.broken:
             raise RuntimeError("boom")
@@ -104,6 +108,19 @@ def test_c18_held_tasks_take_window_and_no_parallelism(executor):
     assert executor.slots_available == 2000 - 20
     executor.queue_workload(make_task("cpu"), None)
     assert [key.task_id for key, _ in executor._get_workloads_to_schedule(0)] == ["cpu"]
+
+
+def test_c18_a_full_hold_window_leaves_the_room_of_tasks_without_gpu(executor, monkeypatch):
+    """However many GPU tasks wait, as many others are handed over as parallelism allows."""
+    monkeypatch.setattr(EacoExecutor, "_window", 20)
+    for number in range(25):
+        executor.queue_workload(make_task(f"gpu{number}", GPU), None)
+    assert executor.slots_available == 8
+    for number in range(3):
+        executor.queue_workload(make_task(f"cpu{number}"), None)
+    assert executor.slots_available == 5
+    executor._lanes.plain.groups = ["running"] * 5
+    assert executor.slots_available == 0
 
 
 class Odd(dict):
@@ -253,11 +270,11 @@ def test_what_is_no_task_takes_the_room_of_parallelism_and_not_more(started_exec
 
 
 def test_a_full_hold_window_keeps_no_connection_test_waiting(started_executor, monkeypatch):
-    """Held GPU tasks fill the window; a connection test has its process all the same."""
+    """With no window left a connection test has its process all the same."""
     executor, dispatcher = started_executor
     monkeypatch.setattr(EacoExecutor, "_window", 1)
     queue_unheld(executor, "test", 1)
-    assert executor.slots_available == 0
+    assert executor.slots_available == executor.parallelism - 1
     executor.heartbeat()
     assert len(dispatcher.orders) == 1
 
