@@ -38,7 +38,7 @@ from airflow_provider_eaco.provider.intake import take_in
 from airflow_provider_eaco.provider.launching import Launcher, records_by_id
 from airflow_provider_eaco.provider.memory_watch import MemoryWatch
 from airflow_provider_eaco.provider.plain_lane import PlainLane
-from airflow_provider_eaco.provider.pools import UNLIMITED, acting, pool_states, write_slots, written_slots
+from airflow_provider_eaco.provider.pools import acting, pool_states, slots_of_off, write_slots, written_slots
 from airflow_provider_eaco.provider.running import RunningGroup
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.slotless import SlotlessTasks
@@ -180,12 +180,7 @@ class GpuLane:
             states = pool_states(session, acting(settings.pools))
             present = written_slots(session, [pool.name for pool in settings.pools])
         view = self.services.ledger.view()
-        # A pool that is off decides nothing, and Airflow runs no task of a pool that does not exist.
-        changes = {
-            pool.name: UNLIMITED
-            for pool in settings.pools
-            if pool.mode is PoolMode.OFF and pool.name not in present
-        }
+        changes = slots_of_off(settings.pools, present)
         for state in states:
             name = state.settings.name
             slots, written = present.get(name, (None, None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow.models.pool import Pool
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 # Airflow's number for a pool without a limit.
-UNLIMITED = -1
+_UNLIMITED = -1
 # The size that we wrote last stands in the description: there an edit of a user shows, and needs no table.
 _WRITTEN = re.compile(r"Managed by airflow-provider-eaco: (?P<slots>-?\d+) slots")
 
@@ -24,7 +24,7 @@ _WRITTEN = re.compile(r"Managed by airflow-provider-eaco: (?P<slots>-?\d+) slots
 def pool_states(session: Session, pools: Sequence[PoolSettings]) -> tuple[PoolState, ...]:
     """Return every declared GPU pool with the Airflow pools that exist now; what is in use is not counted."""
     known = {
-        str(name): AirflowPool(None if slots == UNLIMITED else slots)
+        str(name): AirflowPool(None if slots == _UNLIMITED else slots)
         for name, slots in session.execute(select(Pool.pool, Pool.slots))
     }
     return tuple(PoolState(settings, known) for settings in pools)
@@ -33,6 +33,17 @@ def pool_states(session: Session, pools: Sequence[PoolSettings]) -> tuple[PoolSt
 def acting(pools: Sequence[PoolSettings]) -> tuple[PoolSettings, ...]:
     """Return the pools that are not switched off."""
     return tuple(pool for pool in pools if pool.mode is not PoolMode.OFF)
+
+
+def slots_of_off(pools: Sequence[PoolSettings], present: Collection[str]) -> dict[str, int]:
+    """Return the size of the Airflow pools that are missing for pools that are switched off: no limit.
+
+    Such a pool decides nothing, but tasks are routed to it, and Airflow runs none of a pool that is missing.
+
+    :param present: the names of the Airflow pools that exist.
+    """
+    off = (pool.name for pool in pools if pool.mode is PoolMode.OFF)
+    return {name: _UNLIMITED for name in off if name not in present}
 
 
 def written_slots(session: Session, names: Sequence[str]) -> dict[str, tuple[int, int | None]]:
