@@ -24,11 +24,14 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
 _SYSTEM = ("tests", "system")
+_HOUSE = "test_house.py::test_the_tree"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have those with a real Airflow begin: they take longest, and no worker should end with one."""
-    items.sort(key=lambda item: tuple(item.nodeid.split("/")[:2]) != _SYSTEM)
+    """Have those with a real Airflow begin, then the check of types: they take longest, and no worker should
+    end with one.
+    """
+    items.sort(key=lambda item: (tuple(item.nodeid.split("/")[:2]) != _SYSTEM, _HOUSE not in item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

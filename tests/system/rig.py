@@ -199,16 +199,19 @@ class Rig:
         """Return what the schedulers have said."""
         return self.airflow.component(SCHEDULER).log_file.read_text(errors="replace")
 
-    def wait_cycles(self, count: int = 3) -> None:
-        """Return when the engine has decided this often while something waited or ran."""
-        query = "SELECT expires_at FROM eaco_planner"
+    def wait_cycles(self, count: int = 2) -> None:
+        """Return when a scheduler has told Airflow that it lives this often and once more.
+
+        From one time to the next it has asked its executor at least once, and so has the engine decided.
+        """
+        query = "SELECT max(latest_heartbeat) AS at FROM job WHERE job_type = 'SchedulerJob'"
         seen: set[object] = set()
 
         def enough() -> bool:
-            seen.update(row["expires_at"] for row in self.airflow.query(query))
-            return len(seen) > count
+            seen.add(self.airflow.query(query)[0]["at"])
+            return len(seen) > count + 1
 
-        self.wait_for(enough, f"{count} admission cycles")
+        self.wait_for(enough, f"{count} rounds of a scheduler")
 
     def wait_reports(self, count: int = 2) -> None:
         """Return when the nodes have been reported, and the pools been sized, this often."""

@@ -34,6 +34,7 @@ def airflow_page(
         migrated=migrated,
         options={
             **QUIET_LOOP,
+            "scheduler.job_heartbeat_sec": "2",
             "eaco.pools": json.dumps(POOLS),
             "eaco.simulated_nodes": json.dumps(NODES),
             "eaco.simulated_time_scale": "3600",
