@@ -33,7 +33,7 @@ READY_TIMEOUT_S = 180.0
 DEFAULT_DEADLINE_S = 120.0
 _STOP_TIMEOUT_S = 10.0
 _SWEEP_TIMEOUT_S = 10.0
-# Every question costs the API server some 20 ms of a core: what takes long is asked for less often.
+# Every question costs the API server some of the cores: what takes long is asked for less often.
 _FIRST_POLL_S = 0.05
 _LAST_POLL_S = 0.4
 API_SERVER = "api-server"

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from harness import Airflow, AirflowSettings
-from tests.system.rig import QUIET_LOOP, Rig, user_path
+from tests.system.rig import QUIET_LOOP, Rig, quiet_afterwards, user_path
 
 QUEUED_TIMEOUT_S = 10
 POOLS = {
@@ -80,3 +82,25 @@ def rig_alone(home: Path, dags: Path, migrated: Path, told: Path) -> Iterator[Ri
         )
         yield rig
         rig.close()
+
+
+@pytest.fixture(scope="package")
+def alone(tmp_path_factory: pytest.TempPathFactory, system_dags: Path, migrated: Path) -> Iterator[Rig]:
+    """The rig of an Airflow of its own for each folder whose conftest has this fixture."""
+    home, told = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("told")
+    with rig_alone(home, system_dags, migrated, told) as rig:
+        yield rig
+
+
+@pytest.fixture(scope="module")
+def quiet_rig(request: pytest.FixtureRequest, alone: Rig) -> Iterator[Rig]:
+    """The rig, watched: after the module everything is quiet. The module names tracebacks it provokes."""
+    with quiet_afterwards(alone, getattr(request.module, "EXPECTED_TRACEBACKS", ())) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(quiet_rig: Rig) -> Iterator[Rig]:
+    """The rig for one test; what the test has started is over before the next one."""
+    yield quiet_rig
+    quiet_rig.end_runs()
