@@ -76,7 +76,7 @@ class GpuLane:
         self.groups = GroupTable(services.dispatcher, services.settings.kill_grace_s, monotonic)
         self.reasons = ReasonLog(host)
         self.energy = EnergyBook(services, self.groups, monotonic)
-        self.memory = MemoryWatch(services, self.groups)
+        self.memory = MemoryWatch(services, self.groups, monotonic)
         self.endings = EndingBook(host, services, self.groups, self.energy, self.memory)
         self._launcher = Launcher(host, services, self.holding, self.groups)
         self.also_shown: SlotlessTasks | None = None
@@ -116,7 +116,7 @@ class GpuLane:
         self._view = None
         self._carry_out_revocations()
         self.endings.retry_releases()
-        ended = self._launcher.settle(self.groups.ended())
+        ended = self.memory.returned(self._launcher.settle(self.groups.ended()))
         if ended:
             reports = self._reports(each.group for each in ended)
             facts = self._facts(each.group.job_id for each in ended)

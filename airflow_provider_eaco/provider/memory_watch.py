@@ -1,10 +1,15 @@
-"""Tasks that take more GPU memory than they were admitted with: told, and ended where others would pay."""
+"""Tasks that take more GPU memory than they were admitted with: told, and ended where others would pay. And
+those whose memory is not back when they have ended.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Iterable
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.placement import Lease, Placement
 from airflow_provider_eaco.core.model.pool import MemoryGrowth
 from airflow_provider_eaco.core.model.profile import ProfileKey, family_set
@@ -12,7 +17,8 @@ from airflow_provider_eaco.core.ports import JobRecord, LedgerView
 from airflow_provider_eaco.engine.memory_guard import Overuse, learn_out_of_memory, overuses
 from airflow_provider_eaco.engine.profiling import learn_memory
 from airflow_provider_eaco.provider import task_log
-from airflow_provider_eaco.provider.groups import GroupTable
+from airflow_provider_eaco.provider.groups import EndedGroup, GroupTable
+from airflow_provider_eaco.provider.memory_return import LEFT_BEHIND, Memory, MemoryReturn
 from airflow_provider_eaco.provider.running import RunningGroup
 from airflow_provider_eaco.provider.services import Services
 
@@ -22,9 +28,12 @@ log = logging.getLogger(__name__)
 class MemoryWatch:
     """Looks at this executor's own tasks; each is told once, and ended at most once."""
 
-    def __init__(self, services: Services, groups: GroupTable) -> None:
+    def __init__(
+        self, services: Services, groups: GroupTable, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._services = services
         self._groups = groups
+        self._returns = MemoryReturn(services.meters, monotonic)
         self._told: set[int] = set()
 
     def look(self, view: LedgerView) -> None:
@@ -55,6 +64,29 @@ class MemoryWatch:
             if self._has_to_go(each) and each.lease.placement not in ended:
                 ended.add(each.lease.placement)
                 self._end(each, group, view)
+
+    def returned(self, ended: Iterable[EndedGroup]) -> list[EndedGroup]:
+        """Return those of the groups that are gone whose memory need not be waited for any more (C27).
+
+        Afterwards each of them whose memory did not come back has that in its story and in its task's log. On
+        a node with a worker that has done the waiting.
+        """
+        self._returns.keep({(group.job_id, group.token) for group in self._groups})
+        found = []
+        for each in ended:
+            seen = self._returns.look((each.group.job_id, each.group.token))
+            if seen is Memory.AWAITED:
+                continue
+            found.append(each)
+            if seen is Memory.LEFT:
+                self._note_left(each.group)
+        return found
+
+    def _note_left(self, group: RunningGroup) -> None:
+        try:
+            self._write(group, "memory_left", LEFT_BEHIND, time.time())
+        except EacoError as error:
+            log.warning("Memory left behind is not in its story: job_id=%s error=%s", group.job_id, error)
 
     def note_end(self, record: JobRecord, lease: Lease, view: LedgerView, phase: JobPhase) -> None:
         """Remember of a run that left for want of memory what it needs; to be called before its lease falls,

@@ -79,14 +79,25 @@ class LiveMeter(Protocol):
         """Stop measuring."""
 
 
+class MemoryMeter(Protocol):
+    """A meter that sees how much memory is in use on a GPU, and by whom."""
+
+    def is_memory_back(self, run: RunKey, since_s: float) -> bool | None:
+        """Tell whether a run whose processes were gone at ``since_s``, on the machine's steady clock, has
+        left no memory behind on the GPUs that it holds, up to 1 % of each.
+
+        False until a look after that instant has shown it; ``None`` where nobody can tell. Never raises.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMeter:
     """A meter with what a task on its nodes has to find in its environment.
 
     ``simulated_state``: path of the device model, for simulated nodes; ``energy`` closes energy records;
     ``runs`` tells what was seen of a run that ends; ``live`` is a meter over real devices; ``peaks_mib``
-    tells the memory of runs that live on other machines, by token, all with one look. A meter that leaves one
-    out measures that much less.
+    tells the memory of runs that live on other machines, by token, all with one look; ``memory`` tells when
+    that of a run that has ended is back. A meter that leaves one out measures that much less.
     """
 
     telemetry: Telemetry
@@ -95,6 +106,7 @@ class NodeMeter:
     simulated_state: str | None = None
     live: LiveMeter | None = None
     peaks_mib: Callable[[], Mapping[int, int]] = dict
+    memory: MemoryMeter | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ def _real_meter(settings: EacoSettings, profiles: Beliefs) -> NodeMeter:
         solo_utilisation=solo_utilisation,
         node_power=_node_power(settings),
     )
-    return NodeMeter(nvml, nvml, nvml, live=nvml)
+    return NodeMeter(nvml, nvml, nvml, live=nvml, memory=nvml)
 
 
 def _node_power(settings: EacoSettings) -> NodePower | None:

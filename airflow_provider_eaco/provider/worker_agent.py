@@ -19,6 +19,7 @@ from airflow_provider_eaco.core.model.gpu import GpuHealth, Node
 from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, RunState, ValidRun
 from airflow_provider_eaco.core.ports import Dispatcher, LaunchOrder, Occupant
 from airflow_provider_eaco.engine.strangers import used_before_start
+from airflow_provider_eaco.provider.memory_return import Memory, MemoryReturn
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.worker_api import NodeApiError
 from airflow_provider_eaco.provider.worker_energy import ReportedEnergy
@@ -130,6 +131,7 @@ class NodeAgent:
         self._is_stopped = False
         self._memory = _Memory()
         self._energy = ReportedEnergy()
+        self._returns = MemoryReturn([machine.meter], monotonic)
 
     # -- For other threads
 
@@ -261,10 +263,10 @@ class NodeAgent:
     # -- Watching
 
     def _look(self) -> None:
-        """Note the runs that have ended since the last look."""
+        """Note the runs that have ended since the last look, and whose memory is back (C27)."""
         for run in list(self._memory.begun.values()):
             state = self._machine.dispatcher.poll(run.reference)
-            if state.alive:
+            if state.alive or self._returns.look((run.job_id, run.token)) is Memory.AWAITED:
                 continue
             meters = self._machine.meter.runs
             seen = None if meters is None else meters.run_meter(run.job_id, run.token)
@@ -339,6 +341,7 @@ class NodeAgent:
         for token in [token for token, at_s in left_s.items() if now_s - at_s > _LEFT_KEPT_S]:
             del left_s[token]
         self._energy.keep({*self._memory.begun, *left_s})
+        self._returns.keep({(run.job_id, run.token) for run in self._memory.begun.values()})
 
     def _follow(self, valid: Sequence[ValidRun]) -> None:
         """Bring this machine in line with what it may run."""

@@ -142,14 +142,17 @@ class NvmlTelemetry:
             holders = self._books.holders
             places = [known.place for known in self._known.values() if known.place.device in devices]
         active = frozenset(key for keys in holders.values() for key in keys)
-        pids = set().union(*(_pids(device) for device in sample.devices))
-        with self._processes_lock:
-            owners = self._processes.owners_of(pids, active)
+        owners = self._owners(sample, active)
         uses = {}
         for place in places:
             seen, keys = place.seen_in(devices[place.device]), holders.get(place.uuid, frozenset())
             uses[place.uuid] = attribute(seen.processes, seen.memory, owners, keys, active)
         return uses
+
+    def _owners(self, sample: MachineSample, active: Collection[RunKey]) -> Mapping[int, RunKey | None]:
+        pids = set().union(*(device.pids for device in sample.devices))
+        with self._processes_lock:
+            return self._processes.owners_of(pids, active)
 
     def _learn(self, sample: MachineSample) -> None:
         """Note which places there are; a device that is no longer listed stays, and is lost."""
@@ -262,6 +265,20 @@ class NvmlTelemetry:
         """Return what was seen of the job under this token, ``None`` if it never was here."""
         with self._lock:
             return self._books.run_meter((job_id, token))
+
+    def is_memory_back(self, run: RunKey, since_s: float) -> bool | None:
+        """Tell whether a run that ended at ``since_s``, on the steady clock, has left no memory behind."""
+        with self._lock:
+            sample = self._present.sample if self._is_fresh() else None
+            holders = self._books.holders
+            places = [each.place for each in self._known.values() if run in holders.get(each.place.uuid, ())]
+        if sample is None or not places:
+            return None
+        if sample.monotonic_s <= since_s:
+            return False
+        owners = self._owners(sample, frozenset(key for keys in holders.values() for key in keys))
+        with self._lock:
+            return self._books.is_memory_back(run, places, sample.devices, owners)
 
     # -- energy --------------------------------------------------------------------------------------------
 
@@ -378,8 +395,3 @@ def _reading(place: Place, device: DeviceSample, use: Attribution, at_s: float) 
         foreign_memory_mib=use.foreign_memory_mib,
         foreign_processes=use.foreign_processes,
     )
-
-
-def _pids(device: DeviceSample) -> set[int]:
-    listed = [device.processes, *(part.processes for part in device.partitions)]
-    return {process.pid for processes in listed for process in processes or ()}

@@ -17,6 +17,8 @@ from airflow_provider_eaco.telemetry.nvml_sample import MemoryUse, ProcessUse
 
 # An idle driver may use some memory beyond its reserve; up to this much without a process is nobody's.
 DRIVER_MIB = 128
+# Memory of a run that has ended counts as back once no more than this part of the GPU is unaccounted for.
+BACK_PART = 0.01
 
 
 class ProcessTable(Protocol):
@@ -133,3 +135,31 @@ def used_beside_reserve_mib(memory: MemoryUse | None) -> int | None:
 
 def _beyond_driver(used_mib: int | None) -> int | None:
     return used_mib if used_mib is None or used_mib > DRIVER_MIB else 0
+
+
+def is_back(
+    processes: Sequence[ProcessUse] | None,
+    memory: MemoryUse | None,
+    owners: Mapping[int, RunKey | None],
+    run: RunKey,
+    *,
+    is_alone: bool,
+) -> bool | None:
+    """Tell whether a run that has ended has left no memory behind on a GPU that it held, up to 1 % of it.
+
+    A driver frees memory a while after the process is gone, and may list that process meanwhile. ``None``:
+    nobody can tell, since not all that is used can be told by process, or the driver's own part is unknown.
+
+    :param is_alone: no other run holds the GPU.
+    """
+    used_mib = used_beside_reserve_mib(memory)
+    if memory is None or used_mib is None or processes is None:
+        return None
+    if not is_alone and processes and all(process.pid not in owners for process in processes):
+        return None
+    # A process that cannot be found here has just left, or is of another namespace in which the run was, too.
+    others_mib = [process.memory_mib for process in processes if owners.get(process.pid, run) != run]
+    known_mib = [each for each in others_mib if each is not None]
+    if len(known_mib) < len(others_mib):
+        return None
+    return used_mib - sum(known_mib) <= max(DRIVER_MIB, memory.total_mib * BACK_PART)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from airflow_provider_eaco.core.energy.accounting import (
 from airflow_provider_eaco.core.energy.records import RunNote
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.ports import Occupant, RunMeter
-from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, used_beside_reserve_mib
+from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, is_back, used_beside_reserve_mib
 from airflow_provider_eaco.telemetry.nvml_sample import DeviceSample, DeviceState, Partition
 
 # Runs that left are kept for a while, so that the account of one can be read after its end.
@@ -226,6 +226,29 @@ class RunBooks:
         elif device.uuid in self._metered:
             return None
         return DeviceLook(device.uuid, steady_s, device.power_w, device.energy_j)
+
+    def is_memory_back(
+        self,
+        run: RunKey,
+        places: Iterable[Place],
+        devices: Iterable[DeviceSample],
+        owners: Mapping[int, RunKey | None],
+    ) -> bool | None:
+        """Tell whether a run that has ended has left no memory behind on any of the places that it held;
+        ``None`` where that cannot be told of all of them and none is known to be in use still.
+        """
+        by_uuid, holders = {device.uuid: device for device in devices}, self.holders
+        told: list[bool | None] = []
+        for place in places:
+            device = by_uuid.get(place.device)
+            if device is None:
+                told.append(None)
+                continue
+            seen, is_alone = place.seen_in(device), holders.get(place.uuid, frozenset()) <= {run}
+            told.append(is_back(seen.processes, seen.memory, owners, run, is_alone=is_alone))
+        if False in told:
+            return False
+        return None if None in told or not told else True
 
     def _add(self, part: EnergyPart) -> None:
         key = (part.job_id, part.token), part.gpu_uuid, part.method

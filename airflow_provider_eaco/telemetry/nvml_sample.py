@@ -85,6 +85,12 @@ class DeviceSample:
     xids: tuple[int, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def pids(self) -> set[int]:
+        """The processes that could be listed, those on its partitions included."""
+        listed = [self.processes, *(part.processes for part in self.partitions)]
+        return {process.pid for processes in listed for process in processes or ()}
+
 
 @dataclass(frozen=True, slots=True)
 class MachineSample:

@@ -252,3 +252,68 @@ def test_tasks_of_an_earlier_scheduler_are_no_strangers(machine: FakeMachine, cl
     assert meter.read()[0].foreign_processes == 1
     meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
     assert (meter.read()[0].foreign_processes, meter.read()[0].foreign_memory_mib) == (0, 0)
+
+
+class Departure:
+    """A run that had 2 GiB of the first GPU and whose process has gone; a sample follows."""
+
+    def __init__(self, machine: FakeMachine, processes: ListedProcesses, day: Day) -> None:
+        self.machine, self.day = machine, day
+        self.run: Run = ("j1", 1)
+        processes.owners = {10: self.run}
+        processes.hidden = {11}
+        day.meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+        self.shows([(0, "c", 10, 2 * GIB, 25)], used=2 * GIB + 3 * MIB)
+        self.gone_s = day.clock.now_s()
+
+    def shows(self, processes: list[tuple[int, str, int, int | None, int]], **values: int | None) -> None:
+        self.machine.processes = list(processes)
+        self.machine.set(0, **values)
+        self.day.pass_s(1)
+
+    def is_back(self) -> bool | None:
+        return self.day.meter.is_memory_back(self.run, self.gone_s)
+
+
+@pytest.fixture
+def departure(machine: FakeMachine, processes: ListedProcesses, day: Day) -> Departure:
+    return Departure(machine, processes, day)
+
+
+def test_c27_memory_is_back_when_a_later_look_shows_it(departure: Departure) -> None:
+    """Not before a sample after the end, not while the driver holds it, and 1 % of it is nobody's."""
+    assert departure.is_back() is False
+    departure.shows([], used=2 * GIB)
+    assert departure.is_back() is False
+    departure.shows([(0, "c", 11, 2 * GIB, 0)])
+    assert departure.is_back() is False, "a process that cannot be found has just left"
+    departure.shows([], used=16 * GIB // 100)
+    assert departure.is_back() is True
+
+
+def test_c27_memory_of_others_is_not_waited_for(departure: Departure, processes: ListedProcesses) -> None:
+    """What another run or somebody else has of the GPU is theirs; where it is not known, nobody can tell."""
+    meter, here = departure.day.meter, uuid_of(departure.machine, 0)
+    processes.owners |= {20: ("j2", 2), 30: None}
+    meter.occupy([holder("j1", 1, here), holder("j2", 2, here)])
+    others = [(0, "c", 20, 3 * GIB, 25), (0, "c", 30, GIB, 25)]
+    departure.shows(others, used=5 * GIB)
+    assert departure.is_back() is False
+    departure.shows(others, used=4 * GIB + 3 * MIB)
+    assert departure.is_back() is True
+    departure.shows([(0, "c", 20, None, 25)], used=5 * GIB)
+    assert departure.is_back() is None
+    departure.shows([(0, "c", 11, 3 * GIB, 25)], used=5 * GIB)
+    assert departure.is_back() is None, "pids of another namespace: the neighbour may be among them"
+
+
+def test_c27_what_cannot_be_told_of_memory_is_unknown(departure: Departure) -> None:
+    """Without the driver's part or a fresh look, or of a run that holds nothing: unknown, not back."""
+    departure.shows([])
+    assert departure.is_back() is False
+    assert departure.day.meter.is_memory_back(("j9", 9), departure.gone_s) is None
+    departure.day.clock.advance(STALE_S + 1)
+    assert departure.is_back() is None
+    departure.machine.errors = {"nvmlDeviceGetMemoryInfo_v2": 13}
+    departure.shows([])
+    assert departure.is_back() is None

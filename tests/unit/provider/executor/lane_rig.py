@@ -104,13 +104,14 @@ class FakeHost:
 
 
 class FakeMeter:
-    """One node of two GPUs; remembers who occupies it."""
+    """One node, of two GPUs if nothing else is said; remembers who occupies it."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: int = 2) -> None:
+        self.gpus = gpus
         self.occupants: list[Any] = []
 
     def inventory(self) -> list[Node]:
-        gpus = tuple(Gpu(f"GPU-{index}", "n1", index, "V100", 16384) for index in range(2))
+        gpus = tuple(Gpu(f"GPU-{index}", "n1", index, "V100", 16384) for index in range(self.gpus))
         return [Node("n1", gpus, last_report_s=START_S)]
 
     def read(self) -> list[Any]:

@@ -1,12 +1,16 @@
 """The GPU lane's heartbeat over the real engine, a ledger in memory and processes that the test ends."""
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.decision import Finding, Reason
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.model.job import GpuRequest, Share
 from airflow_provider_eaco.core.model.pool import PoolMode
-from tests.unit.provider.executor.lane_rig import LaneRig
+from airflow_provider_eaco.provider.services import NodeMeter
+from tests.unit.provider.executor.lane_rig import FakeMeter, LaneRig, parts_in_memory
 
 
 @pytest.fixture
@@ -77,13 +81,20 @@ def test_c63_a_task_that_comes_to_a_reason_which_stands_is_told_it_too(rig):
     assert rig.host.told[1][2] == rig.host.told[2][2]
 
 
-def test_c20_a_task_that_was_cleared_before_its_dispatch_is_not_started(rig):
+@pytest.mark.parametrize(
+    "state", ["cleared", None, "scheduled", "running", "failed", "up_for_retry", "success"]
+)
+def test_c20_a_task_that_was_taken_back_before_its_dispatch_is_not_started(rig, state):
     """A lease for a task instance that is no longer queued falls at once, and nothing is started."""
     rig.queue("a", "first")
     rig.lane.report_nodes()
     rig.lane.hold()
     rig.lane.admit()
-    del rig.facts["a"]
+    assert rig.phase("a") == "leased"
+    if state == "cleared":
+        del rig.facts["a"]
+    else:
+        rig.become("a", state)
     rig.lane.launch()
     assert not rig.dispatcher.orders
     assert not rig.ledger.view().leases
@@ -111,6 +122,23 @@ def test_c19_a_task_that_cannot_be_started_fails_with_the_cause(rig):
     assert "No space left on device" in rig.host.failed[0][1]
     assert not rig.ledger.view().leases
     assert rig.phase("a") == "failed"
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["prepared", "just started"])
+def test_c25_twenty_tasks_with_room_for_twenty_run_after_two_heartbeats(monkeypatch, is_ready):
+    """All are granted in the first one; they start there, or in the second where the forkserver is new."""
+    parts = parts_in_memory()
+    rig = LaneRig(monkeypatch, parts=replace(parts, meter=NodeMeter(FakeMeter(gpus=20))))
+    alone = GpuRequest(gpus=1, family="small", gpu_memory_mib=1000, share=Share.NEVER)
+    for number in range(20):
+        rig.queue(f"j{number}", f"task-{number}", request=alone)
+    rig.dispatcher.is_ready = is_ready
+    rig.beat()
+    assert len({lease.placement for lease in rig.ledger.view().leases}) == 20
+    rig.dispatcher.is_ready = True
+    rig.beat()
+    assert [rig.phase(f"j{number}") for number in range(20)] == ["running"] * 20
+    assert len(rig.host.running) == 20
 
 
 def test_c24_a_granted_task_keeps_its_lease_while_the_dispatcher_is_not_ready(rig):

@@ -66,6 +66,7 @@ class FakeMachine:
         self.refuse: Exception | None = None
         self.readings: Sequence[GpuReading] = ()
         self.peak_mib: int | None = None
+        self.is_back: bool | None = None
 
     def start(self, order: LaunchOrder) -> str:
         if self.refuse is not None:
@@ -91,6 +92,9 @@ class FakeMachine:
 
     def run_meter(self, job_id: str, token: int) -> RunMeter | None:
         return RunMeter(memory_peak_mib=self.peak_mib)
+
+    def is_memory_back(self, run: Run, since_s: float) -> bool | None:
+        return self.is_back
 
     def occupy(self, occupants: Sequence[Occupant]) -> None:
         self.occupants = occupants
@@ -126,7 +130,7 @@ class Rig:
         def order(claim: RunClaim, payload: str) -> LaunchOrder:
             return LaunchOrder(claim.job_id, claim.token, "m:f", payload, {}, claim.placement)
 
-        meter = NodeMeter(self.machine, runs=self.machine)
+        meter = NodeMeter(self.machine, runs=self.machine, memory=self.machine)
         machine = Machine("gpu-1", "host", meter, self.machine, order, self.machine.find)
         return NodeAgent(machine, self.api, self.register, lambda: self.now_s)
 
@@ -294,6 +298,18 @@ def test_an_end_is_told_until_it_was_heard(rig: Rig) -> None:
     assert rig.register.runs == frozenset()
     rig.step(10.0)
     assert rig.api.reports[-1].news == ()
+
+
+def test_c27_an_end_is_told_when_the_memory_is_back(rig: Rig) -> None:
+    """Until the GPU's memory is back the run is told as living, and its lease stands; then it has ended."""
+    rig.step(1.0, MESSAGE)
+    rig.machine.alive[REFERENCE], rig.machine.is_back = 0, False
+    rig.step(10.0)
+    assert rig.api.news[-1] == (7, RunState.RUNNING, None)
+    assert rig.api.reports[-1].living == (("job", 7),)
+    rig.machine.is_back = True
+    rig.step()
+    assert rig.api.news[-1] == (7, RunState.ENDED, 0)
 
 
 def test_an_api_that_is_away_is_not_asked_in_every_step(rig: Rig) -> None:
