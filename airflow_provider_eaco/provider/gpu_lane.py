@@ -72,7 +72,7 @@ class GpuLane:
         self.services = services
         self._plain = plain
         self._monotonic = monotonic
-        self.holding = HoldingArea()
+        self.holding = HoldingArea(services.settings.backfill_priority)
         self.groups = GroupTable(services.dispatcher, services.settings.kill_grace_s, monotonic)
         self.reasons = ReasonLog(host)
         self.energy = EnergyBook(services, self.groups, monotonic)

@@ -56,9 +56,13 @@ class HeldTask:
 
 
 class HoldingArea:
-    """Held tasks by job id. A workload lives here from its hand-over until its launch or its removal."""
+    """Held tasks by job id. A workload lives here from its hand-over until its launch or its removal.
 
-    def __init__(self) -> None:
+    :param backfill_priority: what the tasks of a backfill have more of priority than Airflow gives them.
+    """
+
+    def __init__(self, backfill_priority: int = 0) -> None:
+        self._backfill_priority = backfill_priority
         self._tasks: dict[str, HeldTask] = {}
         self._id_of: dict[Any, str] = {}
         self._superseded: set[str] = set()
@@ -111,7 +115,7 @@ class HoldingArea:
         found = look_up(unknown)
         for job_id in unknown:
             if job_id in found:
-                self._tasks[job_id].facts = found[job_id]
+                self._tasks[job_id].facts = found[job_id].ranked(self._backfill_priority)
                 self.has_news = True
 
     def unsaved(self, records: Mapping[str, JobRecord], owner: str) -> list[Job]:

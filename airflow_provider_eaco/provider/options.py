@@ -57,6 +57,15 @@ OPTIONS: tuple[Option, ...] = (
         "5000",
     ),
     Option(
+        "backfill_priority",
+        "integer",
+        "0",
+        "Added to the priority weight of tasks in the runs of a backfill when it is decided who is next on"
+        " the GPUs. With 0 a backfill's runs come first under the ordering fifo, since they are the oldest;"
+        " below 0 by more than the largest priority weight of its tasks every other run comes before them.",
+        "-1000",
+    ),
+    Option(
         "default_max_stretch",
         "string",
         "1.10",

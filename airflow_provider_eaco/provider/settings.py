@@ -56,6 +56,8 @@ from airflow_provider_eaco.provider.option_values import (
 from airflow_provider_eaco.provider.options import DEFAULTS, EXAMPLES, SECTION
 
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+# Far below any priority weight, and within what every database stores.
+_LEAST_PRIORITY = -1_000_000_000
 # Airflow's own limit for the name of a pool.
 _MAX_POOL_NAME = 256
 
@@ -71,6 +73,7 @@ class EacoSettings:
 
     pools: tuple[PoolSettings, ...] = (PoolSettings(),)
     hold_window: int = 2000
+    backfill_priority: int = 0
     default_max_stretch: float | None = 1.10
     rules: tuple[Mapping[str, Any], ...] = ()
     planner_ttl_s: float = 30.0
@@ -148,6 +151,7 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
     return EacoSettings(
         pools=_pools(read("pools"), shared),
         hold_window=whole("hold_window", read("hold_window")),
+        backfill_priority=_backfill_priority("backfill_priority", read("backfill_priority")),
         default_max_stretch=_stretch(read("default_max_stretch")),
         rules=read_objects("rules", read("rules")),
         planner_ttl_s=above_0("planner_ttl", read("planner_ttl")),
@@ -194,6 +198,15 @@ def _stretch(text: str) -> float | None:
         return None
     allowed = "a number of at least 1, or none for no limit"
     return read_number("default_max_stretch", text, allowed, lambda number: number >= 1)
+
+
+def _backfill_priority(option: str, value: object) -> int:
+    allowed = f"a whole number from {_LEAST_PRIORITY} to 0"
+    return int(
+        read_number(
+            option, value, allowed, lambda number: number.is_integer() and _LEAST_PRIORITY <= number <= 0
+        )
+    )
 
 
 def _reject_after(option: str, value: object) -> float:

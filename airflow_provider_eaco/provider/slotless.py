@@ -62,7 +62,7 @@ class SlotlessTasks:
                 self._told.add(job_id)
 
     def _show(self, task: SlotlessTask, now_s: float) -> None:
-        facts, key = task.facts, task.facts.key
+        facts, key = task.facts.ranked(self._services.settings.backfill_priority), task.facts.key
         try:
             request = parse_executor_config(
                 task.config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -13,6 +13,7 @@ from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.utils.state import DagRunState, TaskInstanceState
+from airflow.utils.types import DagRunType
 from sqlalchemy import or_, select, update
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ _CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """One task instance as the database has it now. ``run_after_s``: seconds since the epoch."""
+    """One task instance as the database has it now. ``run_after_s``: seconds since the epoch.
+
+    ``is_backfill`` tells whether its run belongs to a backfill.
+    """
 
     job_id: str
     key: TaskInstanceKey
@@ -34,6 +38,11 @@ class TaskFacts:
     priority: int
     run_after_s: float
     dag_run_id: int
+    is_backfill: bool = False
+
+    def ranked(self, backfill_priority: int) -> TaskFacts:
+        """Return the facts with the priority that decides who is next: a backfill's task has so much more."""
+        return replace(self, priority=self.priority + backfill_priority) if self.is_backfill else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +152,7 @@ def _facts_query(*more: Any) -> Any:
         TaskInstance.priority_weight,
         DagRun.run_after,
         DagRun.id.label("dag_run_id"),
+        DagRun.run_type,
         *more,
     ).join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
 
@@ -157,6 +167,7 @@ def _facts(row: Any) -> TaskFacts:
         priority=row.priority_weight,
         run_after_s=row.run_after.timestamp(),
         dag_run_id=row.dag_run_id,
+        is_backfill=row.run_type == DagRunType.BACKFILL_JOB,
     )
 
 

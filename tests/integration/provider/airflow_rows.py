@@ -33,12 +33,12 @@ class AirflowRows:
             yield session
             session.commit()
 
-    def run(self, run_id: str = "r1", state: str = "running") -> None:
+    def run(self, run_id: str = "r1", state: str = "running", run_type: str = "manual") -> None:
         """Add a run of DAG ``dag`` that is due one hour before now."""
         row = {
             "dag_id": "dag",
             "run_id": run_id,
-            "run_type": "manual",
+            "run_type": run_type,
             "state": state,
             "run_after": NOW - timedelta(hours=1),
             "log_template_id": None,

@@ -31,6 +31,23 @@ def test_facts_are_what_the_database_has_now(airflow_rows: AirflowRows) -> None:
     assert tuple(facts.key) == ("dag", "train", "r1", 3, 4)
 
 
+@pytest.mark.parametrize("backfill_priority", [0, -1000])
+def test_c06_only_the_runs_of_a_backfill_are_ranked_lower(
+    airflow_rows: AirflowRows, backfill_priority: int
+) -> None:
+    """What the setting adds comes to the priority of a backfill's task and of no other."""
+    ids = {}
+    for run_type in ("backfill", "scheduled", "manual", "asset_triggered"):
+        airflow_rows.run(run_type, run_type=run_type)
+        ids[run_type] = airflow_rows.task("train", run_id=run_type, priority_weight=7)
+    with airflow_rows.session() as session:
+        facts = facts_of(session, ids.values())
+    ranked = {name: facts[job_id].ranked(backfill_priority).priority for name, job_id in ids.items()}
+    assert ranked == {
+        "backfill": 7 + backfill_priority, "scheduled": 7, "manual": 7, "asset_triggered": 7
+    }  # fmt: skip
+
+
 def test_c20_a_task_that_is_not_queued_any_more_is_seen(airflow_rows: AirflowRows) -> None:
     """Cleared (a new id), marked as failed, still queued: the last look before a start tells them apart."""
     airflow_rows.run()

@@ -170,8 +170,10 @@ class LaneRig:
         mode: PoolMode = PoolMode.SHARE,
         policy: str = "exclusive",
         parts: Parts | None = None,
+        backfill_priority: int = 0,
     ) -> None:
         parts = parts or parts_in_memory()
+        self._backfill_priority = backfill_priority
         self.host = FakeHost()
         self.dispatcher = FakeDispatcher()
         self.meter: Any = parts.meter.telemetry
@@ -194,7 +196,7 @@ class LaneRig:
 
     def _services(self, parts: Parts, pool: PoolSettings) -> Services:
         return Services(
-            settings=EacoSettings(pools=(pool,)),
+            settings=EacoSettings(pools=(pool,), backfill_priority=self._backfill_priority),
             ledger=self.ledger,
             profiles=parts.profiles,
             decisions=self.decisions,
