@@ -30,6 +30,7 @@ from airflow_provider_eaco.provider import task_instances
 from airflow_provider_eaco.provider.audit import ReasonLog, text_of
 from airflow_provider_eaco.provider.endings import EndingBook
 from airflow_provider_eaco.provider.energy_book import EnergyBook
+from airflow_provider_eaco.provider.follow_ups import FollowUps
 from airflow_provider_eaco.provider.groups import GroupTable
 from airflow_provider_eaco.provider.holding import HeldTask, HoldingArea
 from airflow_provider_eaco.provider.host import ExecutorHost
@@ -78,6 +79,7 @@ class GpuLane:
         self.energy = EnergyBook(services, self.groups, monotonic)
         self.memory = MemoryWatch(services, self.groups, monotonic)
         self.endings = EndingBook(host, services, self.groups, self.energy, self.memory)
+        self._follow_ups = FollowUps(services.session)
         self._launcher = Launcher(host, services, self.holding, self.groups)
         self.also_shown: SlotlessTasks | None = None
         self._revoked: set[str] = set()
@@ -116,14 +118,14 @@ class GpuLane:
         self._view = None
         self._carry_out_revocations()
         self.endings.retry_releases()
-        ended = self.memory.returned(self._launcher.settle(self.groups.ended()))
+        gone = self._launcher.settle(self.groups.ended())
+        ended = self._follow_ups.settled(self.memory.returned(gone))
         if ended:
+            job_ids = [each.group.job_id for each in ended]
             reports = self._reports(each.group for each in ended)
-            facts = self._facts(each.group.job_id for each in ended)
-            self.endings.close(ended, facts, reports)
-            gone = [each.group.job_id for each in ended]
-            self.reasons.forget(gone)
-            for job_id in gone:
+            self.endings.close(ended, self._facts(job_ids), reports)
+            self.reasons.forget(job_ids)
+            for job_id in job_ids:
                 self._told.pop(job_id, None)
         living = [group.job_id for group in self.groups]
         if living:

@@ -12,9 +12,10 @@ from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
-from airflow.utils.state import DagRunState, TaskInstanceState
+from airflow.utils.state import DagRunState, State, TaskInstanceState
 from airflow.utils.types import DagRunType
-from sqlalchemy import or_, select, update
+from sqlalchemy import exists, or_, select, update
+from sqlalchemy.orm import aliased
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -123,6 +124,33 @@ def queued_anew(
                 TaskInstance.queued_by_job_id == scheduler_job_id,
             )
         )
+    return found
+
+
+def awaiting_follow_ups(session: Session, job_ids: Iterable[str]) -> set[str]:
+    """Return those of these ended tasks whose run Airflow has not looked at since, though it is not over.
+
+    Only runs that have task instances without a state yet count: these may be handed over next. Airflow's
+    clocks are compared, that of who wrote the end with that of its scheduler.
+    """
+    other = aliased(TaskInstance)
+    unscheduled = exists().where(
+        other.dag_id == TaskInstance.dag_id, other.run_id == TaskInstance.run_id, other.state.is_(None)
+    )
+    found: set[str] = set()
+    for ids in _chunks(job_ids):
+        query = (
+            select(TaskInstance.id)
+            .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
+            .where(
+                TaskInstance.id.in_(ids),
+                TaskInstance.state.in_(State.finished),
+                DagRun.state == DagRunState.RUNNING,
+                DagRun.last_scheduling_decision < TaskInstance.updated_at,
+                unscheduled,
+            )
+        )
+        found.update(map(str, session.scalars(query)))
     return found
 
 

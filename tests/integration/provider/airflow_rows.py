@@ -33,7 +33,9 @@ class AirflowRows:
             yield session
             session.commit()
 
-    def run(self, run_id: str = "r1", state: str = "running", run_type: str = "manual") -> None:
+    def run(
+        self, run_id: str = "r1", state: str = "running", run_type: str = "manual", **columns: Any
+    ) -> None:
         """Add a run of DAG ``dag`` that is due one hour before now."""
         row = {
             "dag_id": "dag",
@@ -42,6 +44,7 @@ class AirflowRows:
             "state": state,
             "run_after": NOW - timedelta(hours=1),
             "log_template_id": None,
+            **columns,
         }
         self._insert(DagRun.__table__, row)
 

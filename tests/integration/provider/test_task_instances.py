@@ -9,6 +9,7 @@ import pytest
 from airflow.models.taskinstance import TaskInstance
 
 from airflow_provider_eaco.provider.task_instances import (
+    awaiting_follow_ups,
     facts_of,
     keep_alive,
     living_owners,
@@ -138,6 +139,48 @@ def test_scheduled_tasks_that_get_no_slot_are_found(
     assert {task.facts.key.task_id for task in found.values()} == expected
     assert all(task.config == config and task.facts.pool == "misspelt" for task in found.values())
     assert all(task.pool_exists is (slots is not None) for task in found.values())
+
+
+@pytest.mark.parametrize(
+    ("looked_at_s", "states", "awaited"),
+    [
+        (-1, ("running", "success", None), True),
+        (-1, ("running", "failed", None), True),
+        (1, ("running", "success", None), False),
+        (-1, ("success", "success", None), False),
+        (-1, ("running", "up_for_reschedule", None), False),
+        (-1, ("running", "running", None), False),
+        (-1, ("running", "success", "queued"), False),
+        (-1, ("running", "success", "success"), False),
+    ],
+    ids=[
+        "not looked at since",
+        "a follow-up may want that",
+        "looked at since",
+        "the run is over",
+        "the task comes back itself",
+        "it has not ended",
+        "its follow-up is handed over",
+        "nothing is left",
+    ],
+)
+def test_c02_an_ended_task_has_follow_ups_until_airflow_has_looked_at_its_run(
+    airflow_rows: AirflowRows, looked_at_s: float, states: tuple[str, str, str | None], awaited: bool
+) -> None:
+    """Airflow looks at a run before it hands the next tasks of it over, and writes down when.
+
+    ``states``: of the run, of its task that has ended, and of the one after it.
+    """
+    run_state, state, follow_up = states
+    airflow_rows.run(state=run_state, last_scheduling_decision=NOW + timedelta(seconds=looked_at_s))
+    airflow_rows.run("other", last_scheduling_decision=NOW - timedelta(seconds=1))
+    ended = airflow_rows.task("first", state=state, updated_at=NOW)
+    airflow_rows.task("second", state=follow_up)
+    unrelated = airflow_rows.task("alone", run_id="other", state="success", updated_at=NOW)
+    with airflow_rows.session() as session:
+        assert awaiting_follow_ups(session, [ended, unrelated, str(uuid4())]) == (
+            {ended} if awaited else set()
+        )
 
 
 def test_schedulers_that_report_are_alive(airflow_rows: AirflowRows) -> None:

@@ -184,6 +184,11 @@ class LaneRig:
         self.decisions = parts.decisions
         self.services = self._services(parts, PoolSettings(mode=mode, policy=policy, reject_after_s=0))
         monkeypatch.setattr(gpu_lane.task_instances, "facts_of", self._facts_of)
+        #: Ended tasks whose run Airflow has not looked at since.
+        self.unlooked: set[str] = set()
+        monkeypatch.setattr(
+            gpu_lane.task_instances, "awaiting_follow_ups", lambda session, ids: self.unlooked & {*ids}
+        )
         monkeypatch.setattr(gpu_lane, "read_progress", self._read_progress)
         monkeypatch.setattr(
             gpu_lane,
