@@ -29,7 +29,8 @@ class TaskOutcome:
 class TaskRow:
     """One row of the table. Epoch times are device seconds, ``None`` where it never ran so.
 
-    ``residents`` are the other tasks that it shared its GPUs with at any time.
+    ``residents`` are the other tasks that it shared its GPUs with at any time. ``stretch``: its time on
+    GPUs / its work, which ``max_stretch`` bounds; ``paused_s``: how long it waited between two starts.
     """
 
     task_id: str
@@ -45,6 +46,8 @@ class TaskRow:
     epoch_alone_s: float
     epoch_shared_s: float | None
     starts: int
+    stretch: float
+    paused_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ def _row(
     others = {job_id for segment in segments for job_id in segment.co_residents}
     shared = [segment for segment in segments if segment.co_residents]
     shared_s = sum(segment.end_s - segment.start_s for segment in shared)
+    run_s = sum(segment.end_s - segment.start_s for segment in segments)
     shared_work_s = sum(segment.work_s for segment in shared)
     return TaskRow(
         task_id=outcome.task_id,
@@ -150,4 +154,6 @@ def _row(
         epoch_alone_s=unit_s,
         epoch_shared_s=unit_s * shared_s / shared_work_s if shared_work_s > 0 else None,
         starts=len({segment.token for segment in segments}),
+        stretch=run_s / sum(segment.work_s for segment in segments),
+        paused_s=max(segments[-1].end_s - segments[0].start_s - run_s, 0.0),
     )
