@@ -191,14 +191,23 @@ class Airflow:
         return run_id
 
     def task_instance(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
-        """Return one task instance as the API shows it.
+        """Return one task instance as Airflow's database has it.
+
+        Who waits asks this often: an answer of the API server costs some 20 ms of a core, this one 0.2.
 
         :raises HarnessError: if there is none.
         """
-        for instance in self.api.task_instances(dag_id, run_id):
-            if (instance["task_id"], instance["map_index"]) == (task_id, map_index):
-                return instance
-        raise HarnessError(f"no task instance {dag_id}/{run_id}/{task_id}[{map_index}]")
+        found = self.query(
+            "SELECT * FROM task_instance "
+            "WHERE dag_id = :dag AND run_id = :run AND task_id = :task AND map_index = :index",
+            dag=dag_id,
+            run=run_id,
+            task=task_id,
+            index=map_index,
+        )
+        if not found:
+            raise HarnessError(f"no task instance {dag_id}/{run_id}/{task_id}[{map_index}]")
+        return found[0]
 
     def wait_task(
         self,
@@ -227,10 +236,11 @@ class Airflow:
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> str:
         """Return the state of the run as soon as it is one of ``states``."""
+        query = "SELECT state FROM dag_run WHERE dag_id = :dag AND run_id = :run"
 
         def reached() -> str | None:
-            state = self.api.run_state(dag_id, run_id)
-            return state if state in states else None
+            found = self.query(query, dag=dag_id, run=run_id)
+            return next((str(row["state"]) for row in found if row["state"] in states), None)
 
         return self.wait_for(reached, f"{dag_id}/{run_id} in {sorted(states)}", deadline_s)
 

@@ -68,7 +68,7 @@ class Run:
         assert found == state, f"{self.dag_id} ended as {found}: {self._states()}"
 
     def instance(self, task_id: str = "work", map_index: int = -1) -> dict[str, Any]:
-        """Return the task instance as the API shows it."""
+        """Return the task instance as Airflow's database has it."""
         return self.rig.airflow.task_instance(self.dag_id, self.run_id, task_id, map_index)
 
     def wait_state(self, *states: str, task_id: str = "work") -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Run:
 
     def job_id(self, task_id: str = "work", map_index: int = -1) -> str:
         """Return the id of its job now; a clear changes it."""
-        return str(UUID(self.instance(task_id, map_index)["id"]))
+        return str(UUID(str(self.instance(task_id, map_index)["id"])))
 
     def explanation(self, task_id: str = "work", map_index: int = -1) -> Explanation | None:
         """Return what every surface says about its job, ``None`` before it is stored."""
