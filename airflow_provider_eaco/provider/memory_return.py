@@ -37,12 +37,15 @@ class MemoryReturn:
         self._meters = [meter.memory for meter in meters if meter.memory is not None]
         self._monotonic = monotonic
         self._gone_since_s: dict[RunKey, float] = {}
+        self._given_up: set[RunKey] = set()
 
     def look(self, run: RunKey) -> Memory:
-        """Tell of a run whose processes are gone, for the first time or again.
+        """Tell of a run whose processes are gone, for the first time or again; that memory is left, once.
 
         Where no meter can tell, nothing is waited for.
         """
+        if run in self._given_up:
+            return Memory.UNKNOWN
         now_s = self._monotonic()
         since_s = self._gone_since_s.setdefault(run, now_s)
         told = {meter.is_memory_back(run, since_s) for meter in self._meters}
@@ -52,9 +55,11 @@ class MemoryReturn:
             return Memory.UNKNOWN
         if now_s - since_s < BACK_WAIT_S:
             return Memory.AWAITED
+        self._given_up.add(run)
         log.warning("A run %s: job_id=%s token=%s", LEFT_BEHIND, *run)
         return Memory.LEFT
 
     def keep(self, runs: Collection[RunKey]) -> None:
         """Forget all others."""
         self._gone_since_s = {run: at_s for run, at_s in self._gone_since_s.items() if run in runs}
+        self._given_up &= set(runs)

@@ -75,6 +75,15 @@ def test_c27_memory_that_does_not_come_back_holds_a_lease_for_a_bounded_time(wat
     assert watched.events().count(("memory_left", LEFT_BEHIND)) == 1
 
 
+def test_c27_memory_that_is_left_is_told_once() -> None:
+    """Whoever has to ask again about a run that nobody waits for any more hears nothing new."""
+    now_s = [5.0]
+    returns = MemoryReturn([NodeMeter(FakeMeter(), memory=Told())], lambda: now_s[0])
+    assert returns.look(("a", 1)) is Memory.AWAITED
+    now_s[0] += BACK_WAIT_S
+    assert [returns.look(("a", 1)) for _ in range(2)] == [Memory.LEFT, Memory.UNKNOWN]
+
+
 @pytest.mark.parametrize(
     ("told", "seen"), [([], Memory.UNKNOWN), ([None], Memory.UNKNOWN), ([None, True], Memory.BACK)]
 )
