@@ -35,9 +35,10 @@ def test_a_killed_scheduler_leaves_a_task_that_stop_will_find(stock_airflow):
     assert stock_airflow.wait_run("plain", again) == "success"
 
 
-def test_a_component_that_cannot_start_is_named_with_its_last_words(tmp_path, system_dags):
+def test_a_component_that_cannot_start_is_named_with_its_last_words(tmp_path, system_dags, migrated):
     """A wrong configuration ends the start with an error that carries Airflow's own, and leaves nothing."""
-    broken = Airflow(AirflowSettings(tmp_path, system_dags, executor="no.such.Executor"))
+    settings = AirflowSettings(tmp_path, system_dags, executor="no.such.Executor", migrated=migrated)
+    broken = Airflow(settings)
     with pytest.raises(HarnessError, match="no"), broken:
         pytest.fail("it has started")
     assert broken.processes() == []
