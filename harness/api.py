@@ -51,6 +51,16 @@ class AirflowApi:
             raise HarnessError(f"GET {path}: {answer.status_code} {answer.text}")
         return answer.json()
 
+    def post(self, path: str) -> Any:
+        """Return the JSON that a POST to ``path`` (from the root of the server) without a body gives.
+
+        :raises HarnessError: for an error status, with the server's text.
+        """
+        answer = self._session.post(f"{self.base_url}{path}", timeout=_TIMEOUT_S)
+        if not answer.ok:
+            raise HarnessError(f"POST {path}: {answer.status_code} {answer.text}")
+        return answer.json()
+
     def call(
         self,
         method: str,

@@ -66,8 +66,8 @@ def test_c11_a_pool_that_shrinks_below_its_use_kills_nothing_and_starts_nothing(
     waiting.wait_reason("waiting_for_gpu")
     rig.airflow.api.set_pool("team", 1)
     assert_told_alike(waiting, "pool_closed")
-    [status] = rig.airflow.cli_json("eaco", "status")
-    [team] = [pool for pool in status["airflow_pools"] if pool["airflow_pool"] == "team"]
+    shown = rig.airflow.api.shown("/eaco/api/v1/summary")
+    [team] = [pool for pool in shown["airflow_pools"] if pool["airflow_pool"] == "team"]
     assert (team["slots"], team["used"], team["open"]) == ("1", "3", "0")
     elsewhere = rig.run("told_moody")
     elsewhere.wait_started()

@@ -51,7 +51,7 @@ def test_c59_a_training_that_slows_another_yields_and_goes_on_at_its_first_try(r
 
 def test_c63_a_reason_changes_with_its_cause(rig: Rig) -> None:
     """A task that could start waits for its draining node, in the same words on every surface, then runs."""
-    rig.airflow.run_cli("eaco", "drain", "moody")
+    rig.airflow.api.post("/eaco/api/v1/nodes/moody/drain")
     try:
         run = rig.run("told_moody")
         told = run.wait_reason("draining")
@@ -63,7 +63,7 @@ def test_c63_a_reason_changes_with_its_cause(rig: Rig) -> None:
         assert event == "eaco hold"
         assert text.startswith(f"draining: {told.reason.sentence}")
     finally:
-        rig.airflow.run_cli("eaco", "drain", "moody", "--undo")
+        rig.airflow.api.post("/eaco/api/v1/nodes/moody/undrain")
     run.wait_started()
     rig.wait_for(lambda: run.audit()[-1][0] == "eaco admit", lambda: f"it was admitted: {run.audit()}")
 
