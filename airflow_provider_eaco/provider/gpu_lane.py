@@ -18,7 +18,6 @@ from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.core.model.pool import PoolMode
 from airflow_provider_eaco.core.ports import LedgerView, Occupant
-from airflow_provider_eaco.engine.pool_manager import slots_to_write, wanted_slots
 from airflow_provider_eaco.engine.progress import (
     InvalidReportError,
     Report,
@@ -39,7 +38,8 @@ from airflow_provider_eaco.provider.intake import take_in
 from airflow_provider_eaco.provider.launching import Launcher, records_by_id
 from airflow_provider_eaco.provider.memory_watch import MemoryWatch
 from airflow_provider_eaco.provider.plain_lane import PlainLane
-from airflow_provider_eaco.provider.pools import acting, pool_states, slots_of_off, write_slots, written_slots
+from airflow_provider_eaco.provider.pool_sizes import PoolSizes
+from airflow_provider_eaco.provider.pools import acting
 from airflow_provider_eaco.provider.running import RunningGroup
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.slotless import SlotlessTasks
@@ -80,6 +80,7 @@ class GpuLane:
         self.memory = MemoryWatch(services, self.groups, monotonic)
         self.endings = EndingBook(host, services, self.groups, self.energy, self.memory)
         self._follow_ups = FollowUps(services.session)
+        self._pool_sizes = PoolSizes(services, monotonic)
         self._launcher = Launcher(host, services, self.holding, self.groups)
         self.also_shown: SlotlessTasks | None = None
         self._revoked: set[str] = set()
@@ -87,7 +88,6 @@ class GpuLane:
         self._told: dict[str, TaskInstruction] = {}
         self._nodes: dict[str, NodeMeter] = {}
         self._inventory_at_s = float("-inf")
-        self._pools_at_s = float("-inf")
         self._compared_at_s = float("-inf")
         self._occupants: Sequence[Occupant] | None = None
         self._occupied_at_s = float("-inf")
@@ -175,25 +175,7 @@ class GpuLane:
 
     def size_pools(self) -> None:
         """Create or size the Airflow pools of the GPU pools, where that is needed and no user has done it."""
-        if self._monotonic() - self._pools_at_s < INVENTORY_INTERVAL_S:
-            return
-        settings = self.services.settings
-        with self.services.session() as session:
-            states = pool_states(session, acting(settings.pools))
-            present = written_slots(session, [pool.name for pool in settings.pools])
-        view = self.services.ledger.view()
-        changes = slots_of_off(settings.pools, present)
-        for state in states:
-            name = state.settings.name
-            slots, written = present.get(name, (None, None))
-            change = slots_to_write(wanted_slots(view, state, settings.hold_window), slots, written)
-            if change is not None:
-                changes[name] = change
-        if changes:
-            with self.services.session() as session:
-                write_slots(session, changes)
-            log.info("Sized Airflow pools: %s", changes)
-        self._pools_at_s = self._monotonic()
+        self._pool_sizes.keep(are_held=len(self.holding) > 0)
 
     def admit(self) -> None:
         """Run one admission cycle; fail what was rejected, remember why the rest waits."""

@@ -14,7 +14,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.utils.state import DagRunState, State, TaskInstanceState
 from airflow.utils.types import DagRunType
-from sqlalchemy import exists, or_, select, update
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.orm import aliased
 
 if TYPE_CHECKING:
@@ -151,6 +151,35 @@ def awaiting_follow_ups(session: Session, job_ids: Iterable[str]) -> set[str]:
             )
         )
         found.update(map(str, session.scalars(query)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCount:
+    """How many tasks of an Airflow pool are ready and not handed over; how many are ``active``, handed over
+    and not over; and the most slots that one of them takes.
+    """
+
+    ready: int = 0
+    active: int = 0
+    widest: int = 1
+
+
+def counts_by_pool(session: Session, pools: Sequence[str]) -> dict[str, PoolCount]:
+    """Return the tasks of each of these Airflow pools that has any."""
+    states = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED, TaskInstanceState.RUNNING)
+    query = (
+        select(TaskInstance.pool, TaskInstance.state, func.count(), func.max(TaskInstance.pool_slots))
+        .where(TaskInstance.state.in_(states), TaskInstance.pool.in_(pools))
+        .group_by(TaskInstance.pool, TaskInstance.state)
+    )
+    found: dict[str, PoolCount] = {}
+    for pool, state, count, widest in session.execute(query):
+        before = found.get(pool, PoolCount())
+        ready = count if state == TaskInstanceState.SCHEDULED else 0
+        found[pool] = PoolCount(
+            before.ready + ready, before.active + count - ready, max(before.widest, widest)
+        )
     return found
 
 

@@ -20,6 +20,7 @@ POOLS = {
     "wide": {"mode": "exclusive", "nodes": ["wide"]},
     "moody": {"mode": "share", "policy": "moody", "nodes": ["moody"]},
     "ordered": {"mode": "exclusive", "nodes": ["pair"]},
+    "turns": {"mode": "exclusive", "nodes": ["single"]},
     "fair": {
         "mode": "exclusive",
         "nodes": ["pair"],
@@ -40,6 +41,7 @@ NODES = [
     {"name": "wide", "gpus": 24},
     {"name": "moody", "gpus": 2},
     {"name": "pair", "gpus": 2},
+    {"name": "single", "gpus": 1},
     {"name": "ration", "gpus": 1},
 ]
 # Slower together than anybody would estimate.
@@ -70,6 +72,7 @@ def rig_alone(home: Path, dags: Path, migrated: Path, told: Path) -> Iterator[Ri
             "eaco.simulated_truth": json.dumps(TRUTH),
             "eaco.simulated_time_scale": "3600",
             "eaco.kill_grace": "3",
+            "eaco.backfill_priority": "-1000",
             "eaco.rules": json.dumps([{"match": {"dag_id": "plain"}, "request": {"gpus": 1}}]),
         },
         environment={"PYTHONPATH": user_path(), "EACO_MOODY_FILE": str(home / "bad-day")},
