@@ -136,9 +136,8 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         where the names and GPUs of nodes have to differ.
     :raises InvalidSettingError: naming the option.
     """
-    trial_limit_s = above_0("trial_limit", read("trial_limit"))
-    reject_after_s = _reject_after("reject_after", read("reject_after"))
-    shared: dict[str, Any] = {"trial_limit_s": trial_limit_s, "reject_after_s": reject_after_s}
+    shared: dict[str, Any] = {"trial_limit_s": above_0("trial_limit", read("trial_limit"))}
+    shared["reject_after_s"] = _reject_after("reject_after", read("reject_after"))
     named = [series_source(option, read(option)) for option in SERIES]
     max_shift_s = hours_s("max_shift", read("max_shift"))
     shared["shift"] = Shift(max_shift_s) if any(named) else None
@@ -323,14 +322,6 @@ def _demand(option: str, value: object) -> tuple[DemandCurve, ...]:
     return tuple(curves)
 
 
-def _power_limits(option: str, value: object) -> PowerLimits:
-    found = one_of(PowerLimits)(option, value)
-    if found is PowerLimits.APPLY:
-        # Plans that count on limits which nobody sets would weigh every set wrongly.
-        raise setting_error(option, "'apply' is for the simulator as yet; it must be one of off, advise")
-    return found
-
-
 _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "nodes": _patterns,
     "mode": one_of(PoolMode),
@@ -354,7 +345,7 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "strangers": one_of(StrangerAction),
     "memory_growth": one_of(MemoryGrowth),
     "mean_stretch": _mean_stretch,
-    "power_limits": _power_limits,
+    "power_limits": one_of(PowerLimits),
     "prices": one_of(Prices),
     "energy_budget": energy_budget,
     "shift": shift,
