@@ -18,6 +18,7 @@ from airflow_provider_eaco.core.policy.base import (
     as_steering,
     as_watching,
 )
+from airflow_provider_eaco.core.policy.bookings import next_edge_s
 from airflow_provider_eaco.core.policy.line import Line
 from airflow_provider_eaco.core.policy.queue import Queue, line_up
 from airflow_provider_eaco.core.policy.rules import Judge, Rule
@@ -108,6 +109,7 @@ def _look_again_s(rules: Sequence[Rule], steering: Steering, snapshot: ClusterSn
     looks = [steering.look_again_s]
     if snapshot.waiting:
         looks += [rule.look_again_s(snapshot) for rule in rules]
+        looks.append(next_edge_s(snapshot))
     return min((at_s for at_s in looks if at_s is not None), default=None)
 
 

@@ -16,6 +16,7 @@ from airflow_provider_eaco.core.energy.configuration import ConfigurationProgram
 from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.alternative import Alternative
+from airflow_provider_eaco.core.model.booking import Booking
 from airflow_provider_eaco.core.model.energy_budget import UsedEnergy as UsedEnergy  # noqa: PLC0414
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
@@ -95,6 +96,7 @@ class LedgerView:
     ``gpu_versions`` are the compare-and-set counters of every GPU: a grant made from this view fails with
     :class:`LeaseConflictError` when one of its GPUs has changed since. A ledger that keeps its index up to
     date hands it out as ``kept_index``; members of a node that did not change are then the same object.
+    ``bookings`` are those that have not ended.
     """
 
     now_s: float
@@ -103,6 +105,7 @@ class LedgerView:
     leases: tuple[Lease, ...]
     gpu_versions: Mapping[str, int] = field(default_factory=dict)
     kept_index: LedgerIndex | None = None
+    bookings: tuple[Booking, ...] = ()
 
     def index(self) -> LedgerIndex:
         """Return the index of this view, made now where the ledger keeps none."""
@@ -197,6 +200,9 @@ class Ledger(Protocol):
 
         :raises ValueError: if the lifecycle does not allow ``phase`` now; then nothing has changed.
         """
+
+    def tell_of_booking(self, booking_id: int, token: int) -> bool:
+        """Remember that the holder of this lease is told of the booking; return whether it was not before."""
 
     def finish_waiting(self, job_id: str, phase: JobPhase) -> bool:
         """End a job that holds no lease (rejected, removed, failed); return whether anything changed."""

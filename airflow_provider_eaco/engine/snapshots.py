@@ -150,6 +150,7 @@ class SnapshotBuilder:
                 waiting=tuple(waiting[pool.settings.name]),
                 profiles=profiles,
                 readings=readings,
+                bookings=view.bookings,
             )
             for pool in pools
         }

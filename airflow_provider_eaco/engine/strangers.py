@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from airflow_provider_eaco.core.model.booking import Booking, gpus_in_words
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import StrangerAction
@@ -19,23 +20,51 @@ def make_room(ledger: Ledger, decisions: DecisionLog, snapshot: ClusterSnapshot)
     """Ask the newest member that can of every set beside strangers to leave; return the jobs that were asked.
 
     One member at a time, and nothing is learnt of the set: it is not its members that do not go together. Who
-    saves no checkpoints goes on.
+    saves no checkpoints goes on. Whoever has booked the GPUs counts as a stranger there from the beginning of
+    the booking on, and each job that is there is told of it once, whether it is asked to leave or not.
     """
-    if snapshot.pool.settings.strangers is not StrangerAction.YIELD:
+    leaves = snapshot.pool.settings.strangers is StrangerAction.YIELD
+    running = [each for each in snapshot.bookings if each.runs_at(snapshot.now_s)]
+    if not leaves and not running:
         return []
     asked = []
     for name in sorted(snapshot.nodes):
+        booked = [each for each in running if each.placement.node == name]
         for held in snapshot.nodes[name].sets:
-            where = _used_by_strangers(held, snapshot)
-            leaver = newest_that_can_yield(held) if where else None
+            why = _booked(held, booked, ledger, decisions, snapshot.now_s)
+            where = _used_by_strangers(held, snapshot) if leaves and why is None else []
+            if where:
+                why = f"somebody else uses {', '.join(where)}"
+            leaver = newest_that_can_yield(held) if leaves and why else None
             if leaver is None or any(each.state is LeaseState.YIELDING for each in held.residents):
                 continue
             job_id = leaver.job.job_id
             if ledger.ask_to_yield(job_id, leaver.set_version):
-                text = f"asked to leave: somebody else uses {', '.join(where)}"
-                decisions.record_event(job_id, "displaced", text, snapshot.now_s)
+                decisions.record_event(job_id, "displaced", f"asked to leave: {why}", snapshot.now_s)
                 asked.append(job_id)
     return asked
+
+
+def _booked(
+    held: GpuSet, bookings: Iterable[Booking], ledger: Ledger, decisions: DecisionLog, now_s: float
+) -> str | None:
+    """Return by whom the set's GPUs are booked now, ``None`` if by nobody, once its members were told."""
+    why = None
+    for booking in bookings:
+        shared = set(booking.placement.gpu_uuids).intersection(held.placement.gpu_uuids)
+        if not shared:
+            continue
+        gpus = gpus_in_words(Placement(held.placement.node, tuple(sorted(shared))), _indices(held))
+        why = f"{gpus} is booked by {booking.name} {booking.span}"
+        for resident in held.residents:
+            known = resident.token in booking.told
+            if not known and ledger.tell_of_booking(booking.booking_id, resident.token):
+                decisions.record_event(resident.job.job_id, "booked", why, now_s)
+    return why
+
+
+def _indices(held: GpuSet) -> dict[str, str]:
+    return {gpu.uuid: str(gpu.index) for gpu in held.gpus if gpu.index >= 0}
 
 
 def used_before_start(

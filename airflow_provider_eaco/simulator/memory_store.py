@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from airflow_provider_eaco.core.lifecycle import FINAL_PHASES, JobPhase, may_become
+from airflow_provider_eaco.core.model.booking import Booking
 from airflow_provider_eaco.core.model.errors import LeaseConflictError
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, Node
 from airflow_provider_eaco.core.model.instruction import Launch
@@ -66,6 +67,7 @@ class MemoryLedger:
         self._last_token = 0
         self._index = LiveIndex()
         self._nodes_by_name: tuple[Node, ...] | None = ()
+        self.bookings: tuple[Booking, ...] = ()
 
     def restore(self, view: LedgerView) -> None:
         """Take everything over from the view of another ledger; this one has to be new.
@@ -85,6 +87,7 @@ class MemoryLedger:
                 if record.job.job_id in self._token_of:
                     self._index.slots_used(record, 1)
             self._counters.restore(view.gpu_versions, view.leases)
+            self.bookings = view.bookings
 
     def view(self) -> LedgerView:
         """Return all nodes, all leases, and every job that is not in a final phase."""
@@ -98,6 +101,7 @@ class MemoryLedger:
                 leases=tuple(self._leases.values()),
                 gpu_versions=self._counters.seen(),
                 kept_index=self._index.present(self._jobs),
+                bookings=self.bookings,
             )
 
     def past_leases(self, after_s: float, until_s: float) -> Sequence[PastLease]:
@@ -292,6 +296,16 @@ class MemoryLedger:
             if lease.placement.node in self._forgotten:
                 self.forget_node(lease.placement.node)
             return True
+
+    def tell_of_booking(self, booking_id: int, token: int) -> bool:
+        """Remember that the holder of this lease is told of the booking; return whether it was not before."""
+        with self._mutex:
+            untold = any(each.booking_id == booking_id and token not in each.told for each in self.bookings)
+            self.bookings = tuple(
+                replace(each, told=each.told | {token}) if each.booking_id == booking_id else each
+                for each in self.bookings
+            )
+            return untold
 
     def finish_waiting(self, job_id: str, phase: JobPhase) -> bool:
         """End a job that holds no lease; return whether anything changed."""

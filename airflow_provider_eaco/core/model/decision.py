@@ -61,6 +61,11 @@ class Reason(Enum):
     )
     DRAINING = ("draining", "every fitting node is draining: {nodes}", "end the drain")
     GPU_UNHEALTHY = ("gpu_unhealthy", "the fitting GPUs are not healthy: {gpus}", "repair or replace them")
+    BOOKED = (
+        "booked",
+        "fitting GPUs are booked by somebody outside Airflow, beside whom nothing starts: {bookings}",
+        "wait until the booking ends, or end it with `airflow eaco unbook`",
+    )
     FOREIGN_USE = (
         "foreign_use",
         "memory on the fitting GPUs is held by somebody else: {foreign_mib} MiB",

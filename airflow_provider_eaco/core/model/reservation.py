@@ -12,10 +12,12 @@ from airflow_provider_eaco.core.model.placement import Placement
 class Reservation:
     """``placement`` is for ``whom`` from ``start_s`` until ``end_s`` (instants; infinite: until released).
 
-    Others may use its GPUs before, if they are predicted to be gone at ``start_s``.
+    Others may use its GPUs before, if they are predicted to be gone at ``start_s``. A distant one is in the
+    way only of those that are predicted to be there still: who runs for nobody knows how long may start.
     """
 
     placement: Placement
     start_s: float
     end_s: float = math.inf
     whom: str = ""
+    is_distant: bool = False

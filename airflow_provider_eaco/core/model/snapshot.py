@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from airflow_provider_eaco.core.model.booking import Booking
 from airflow_provider_eaco.core.model.energy_budget import EnergyUsed
 from airflow_provider_eaco.core.model.energy_series import EnergySeries
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading, Node
@@ -154,7 +155,7 @@ class ClusterSnapshot:
     name stands how many GPUs the first of those asks for (0: they are kept for the starts of a plan). The one
     looked at may take no GPU of ``barred`` (UUIDs), free or by joining a set: it would still be there when
     they are promised to somebody. ``offered`` is the place that a plan holds ready for it. ``prices`` are
-    there for policies that weigh joules by them.
+    there for policies that weigh joules by them. ``bookings`` are those that have not ended, on any node.
     """
 
     now_s: float
@@ -167,6 +168,7 @@ class ClusterSnapshot:
     barred: frozenset[str] = frozenset()
     offered: Placement | None = None
     prices: EnergyPrices | None = None
+    bookings: tuple[Booking, ...] = ()
 
     def with_launch(self, job: Job, placement: Placement) -> ClusterSnapshot:
         """Return the snapshot in which ``job`` holds ``placement``; all other nodes are shared with this one.

@@ -17,6 +17,7 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy.base import Lever, Review, Steering
+from airflow_provider_eaco.core.policy.bookings import nodes_booked
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.facts import is_exclusive
 from airflow_provider_eaco.core.policy.filters import Needs
@@ -105,7 +106,8 @@ class FrontierPolicy:
         view = self._view_of(snapshot)
         told: list[Yield | SetPowerLimit] = []
         if limits_power or not snapshot.waiting:
-            told += Moves(view.scenes, view.worth, view.slack_s, nodes_down(snapshot)).best()
+            closed = nodes_down(snapshot) | nodes_booked(snapshot)
+            told += Moves(view.scenes, view.worth, view.slack_s, closed).best()
         if limits_power:
             levels = Levels(view.scenes, view.worth, view.slack_s)
             told += levels.changes(snapshot.pool.power_limits_w)

@@ -12,7 +12,7 @@ from airflow_provider_eaco.core.model.job import Job, JobKind
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy.agenda import Keeping
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy, Ordering
-from airflow_provider_eaco.core.policy.demand import demand_reservations
+from airflow_provider_eaco.core.policy.bookings import Bookings, reservations_of
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 from airflow_provider_eaco.core.policy.filters import Needs, nodes_that_could_serve
 from airflow_provider_eaco.core.policy.promises import Promises
@@ -54,14 +54,14 @@ class Line:
         self._queue = queue
         self.keeping = getattr(ordering, "keeping", Keeping.HEAD_OF_LINE)
         self._begun = snapshot
-        self._demand = demand_reservations(snapshot)
+        self._demand = reservations_of(snapshot)
         self._promised = 0
         # A plan stands until the policy refuses one of its starts.
         self._planned = queue.offers is not None
         self._answers: dict[tuple[JobKind, frozenset[str]], AdmissionDecision] = {}
         self._groups: dict[_Group | str, list[Job]] = {}
         self._decided: dict[_Group | str, AdmissionDecision] = {}
-        self._kept_for: set[Needs] = set()
+        self._kept_for: set[tuple[Needs, frozenset[str]]] = set()
 
     # Few cycles promise anything, or keep places for somebody.
     @cached_property
@@ -71,6 +71,10 @@ class Line:
     @cached_property
     def _promises(self) -> Promises:
         return Promises(self._begun, self._facts, self._demand)
+
+    @cached_property
+    def _bookings(self) -> Bookings:
+        return Bookings(self._begun, self._facts)
 
     def ask(self, job: Job, kind: JobKind) -> AdmissionDecision:
         """Return the policy's answer for the job."""
@@ -124,13 +128,18 @@ class Line:
     def hold(self, job: Job, kind: JobKind, decision: AdmissionDecision) -> None:
         """Let the job wait, and keep for it what it is entitled to."""
         final = _after_patience(job, decision, self.snapshot)
+        shut = _NOBODY
+        if self._begun.bookings:
+            barred = self._promises.barred_for(job)
+            final = self._bookings.told(final, job, barred, self.snapshot)
+            shut = self._bookings.shut_to(job, barred)
         group = _group(kind, final)
         self._groups.setdefault(group, []).append(job)
         self._decided.setdefault(group, final)
         if self._planned and self._queue.offers and job.job_id in self._queue.offers:
             self._planned = False
         if not any(finding.reason in _WAITS_FOR_NO_GPU for finding in decision.findings):
-            self._keep_for(job)
+            self._keep_for(job, shut)
 
     def decisions(self) -> tuple[KindDecision, ...]:
         """Return one decision for each kind and answer."""
@@ -139,7 +148,7 @@ class Line:
             for group, jobs in self._groups.items()
         )
 
-    def _keep_for(self, job: Job) -> None:
+    def _keep_for(self, job: Job, shut: frozenset[str]) -> None:
         easy = self.keeping is Keeping.FIRST_RESERVED
         if job.job_id in self._queue.promised or (easy and not self._promised):
             self._promised += 1
@@ -147,12 +156,14 @@ class Line:
                 return
         elif easy or self._planned or self.keeping is Keeping.NOTHING:
             return
-        self._keep_places(Needs.of(job.request))
+        self._keep_places(Needs.of(job.request), shut)
 
-    def _keep_places(self, needs: Needs) -> None:
-        if needs not in self._kept_for:
-            self._kept_for.add(needs)
-            self._keep_nodes(nodes_that_could_serve(needs, self._facts), needs.gpus)
+    def _keep_places(self, needs: Needs, shut: frozenset[str]) -> None:
+        if (needs, shut) not in self._kept_for:
+            self._kept_for.add((needs, shut))
+            able = nodes_that_could_serve(needs, self._facts)
+            # A node that is booked cannot serve it: shorter jobs may use it until then.
+            self._keep_nodes(able - shut if shut else able, needs.gpus)
 
     def _keep_nodes(self, names: Iterable[str], gpus: int) -> None:
         kept = self.snapshot.kept_nodes

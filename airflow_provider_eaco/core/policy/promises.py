@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable
 
@@ -52,7 +53,8 @@ class Promises:
         self._snapshot = snapshot
         self._forecast = Forecast(snapshot, facts)
         self._reservations: list[Reservation] = []
-        self._barriers: dict[Scope, _Barrier] = {}
+        # Those of distant reservations apart.
+        self._barriers: dict[tuple[Scope, bool], _Barrier] = {}
         self._timetable: Timetable | None = None
         self._joined: dict[tuple[frozenset[str], ...], frozenset[str]] = {}
         for reservation in reservations:
@@ -63,9 +65,10 @@ class Promises:
         if not self._barriers:
             return _NOBODY
         parts = []
-        for (model, time_scale), barrier in self._barriers.items():
+        for ((model, time_scale), is_distant), barrier in self._barriers.items():
             run_s = self._forecast.run_s(job.request, job.progress, model, time_scale)
-            parts.append(barrier.before(self._snapshot.now_s + run_s))
+            if not is_distant or run_s < math.inf:
+                parts.append(barrier.before(self._snapshot.now_s + run_s))
         return parts[0] if len(parts) == 1 else self._union(tuple(parts))
 
     def promise(self, job: Job, present: ClusterSnapshot) -> bool:
@@ -100,7 +103,8 @@ class Promises:
         for gpu in state.node.gpus:
             if gpu.uuid in names:
                 scope = gpu.model, state.node.time_scale
-                self._barriers.setdefault(scope, _Barrier()).add(reservation.start_s, gpu.uuid)
+                barrier = self._barriers.setdefault((scope, reservation.is_distant), _Barrier())
+                barrier.add(reservation.start_s, gpu.uuid)
 
     def _union(self, parts: tuple[frozenset[str], ...]) -> frozenset[str]:
         known = self._joined.get(parts)

@@ -137,16 +137,21 @@ class Timetable:
         for name in sorted(snapshot.nodes):
             self._alike.setdefault(forecast.facts.hardware(snapshot.nodes[name].node), []).append(name)
         self.lanes = {name: self._lane(state) for name, state in sorted(snapshot.nodes.items())}
+        self._distant: list[Reservation] = []
         for reservation in reservations:
-            self.take(reservation.placement, reservation.start_s, reservation.end_s)
+            if reservation.is_distant:
+                self._distant.append(reservation)
+            else:
+                self.take(reservation.placement, reservation.start_s, reservation.end_s)
 
     def take(self, placement: Placement, start_s: float, end_s: float) -> None:
         """Take the placement's GPUs away for that time."""
-        state = self._nodes.get(placement.node)
-        if state is not None:
-            names = frozenset(placement.gpu_uuids)
-            mask = mask_of(gpu for gpu in state.node.gpus if gpu.uuid in names)
-            self.lanes[placement.node].take(mask, start_s, end_s)
+        if placement.node in self._nodes:
+            self.lanes[placement.node].take(self._mask_of(placement), start_s, end_s)
+
+    def _mask_of(self, placement: Placement) -> int:
+        names = frozenset(placement.gpu_uuids)
+        return mask_of(gpu for gpu in self._nodes[placement.node].node.gpus if gpu.uuid in names)
 
     def berths(self, job: Job) -> tuple[Berths, ...]:
         """Return where the job may lie at all: sound nodes that fit its needs."""
@@ -154,10 +159,25 @@ class Timetable:
         known = self._berths.get(key)
         if known is None:
             scopes = self._scopes_of(Needs.of(job.request))
+            runs_s = {scope: self._forecast.run_s(*key, *scope) for scope in scopes}
             known = self._berths[key] = tuple(
-                Berths(places, self._forecast.run_s(*key, *scope)) for scope, places in scopes.items()
+                Berths(self._clear_of_distant(places, runs_s[scope]), runs_s[scope])
+                for scope, places in scopes.items()
             )
         return known
+
+    def _clear_of_distant(
+        self, places: tuple[tuple[str, int], ...], run_s: float
+    ) -> tuple[tuple[str, int], ...]:
+        """Return the places without the GPUs on which a start now would run into a distant reservation."""
+        if not self._distant or run_s == math.inf:
+            return places
+        taken: dict[str, int] = {}
+        for each in self._distant:
+            node = each.placement.node
+            if node in self._nodes and each.start_s < self._now_s + run_s:
+                taken[node] = taken.get(node, 0) | self._mask_of(each.placement)
+        return tuple((node, mask & ~taken.get(node, 0)) for node, mask in places)
 
     def first_slot(self, job: Job) -> Slot | None:
         """Return the earliest place for the job.

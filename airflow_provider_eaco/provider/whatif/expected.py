@@ -19,7 +19,7 @@ from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, PoolState
 from airflow_provider_eaco.core.policy.agenda import Keeping, as_planning
 from airflow_provider_eaco.core.policy.blocks import block_table
-from airflow_provider_eaco.core.policy.demand import demand_reservations
+from airflow_provider_eaco.core.policy.bookings import reservations_of
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 from airflow_provider_eaco.core.policy.forecast import Forecast
 from airflow_provider_eaco.core.policy.registry import make_ordering
@@ -131,7 +131,7 @@ class _Filling:
         keeping = getattr(ordering, "keeping", Keeping.HEAD_OF_LINE)
         filling = cls(
             forecast,
-            Timetable(snapshot, demand_reservations(snapshot), forecast),
+            Timetable(snapshot, reservations_of(snapshot), forecast),
             keeping is Keeping.HEAD_OF_LINE and as_planning(ordering) is None,
         )
         for name, state in snapshot.nodes.items():

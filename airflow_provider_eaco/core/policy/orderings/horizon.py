@@ -11,13 +11,12 @@ from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.agenda import Agenda, Keeping
 from airflow_provider_eaco.core.policy.blocks import BlockTable, block_table
-from airflow_provider_eaco.core.policy.demand import demand_reservations
+from airflow_provider_eaco.core.policy.bookings import HORIZON_S, reservations_of
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 from airflow_provider_eaco.core.policy.forecast import Forecast
 from airflow_provider_eaco.core.policy.ordering import FifoKey, fifo_key
 from airflow_provider_eaco.core.policy.timetable import Berths, Lane, Slot, Timetable, first_slot
 
-HORIZON_S = 24 * 3600.0
 # The cost of a decision is bounded by placements, since a pure function has no clock: at most so many list
 # orders, and fewer for a long queue.
 _LEAST_ORDERS = 4
@@ -96,7 +95,7 @@ class _Planner:
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         facts = CycleFacts(snapshot)
-        self.timetable = Timetable(snapshot, demand_reservations(snapshot), Forecast(snapshot, facts))
+        self.timetable = Timetable(snapshot, reservations_of(snapshot), Forecast(snapshot, facts))
         self._snapshot = snapshot
         self._end_s = snapshot.now_s + HORIZON_S
 
