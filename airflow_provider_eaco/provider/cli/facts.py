@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
@@ -12,13 +12,13 @@ from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.ports import LedgerView
-from airflow_provider_eaco.engine.snapshots import SnapshotBuilder
 from airflow_provider_eaco.provider.energy_record import EnergyRecord, record_of_job, stretch_of
 from airflow_provider_eaco.provider.energy_text import energy_text
 from airflow_provider_eaco.provider.explain import Event, Explanation, Place, StandingDecision, explain
 from airflow_provider_eaco.provider.settings import load_settings
 from airflow_provider_eaco.provider.shown import UNKNOWN
 from airflow_provider_eaco.provider.whatif.expected import ExpectedStart, Waiting, expected_starts
+from airflow_provider_eaco.provider.whatif.present import judged
 from airflow_provider_eaco.provider.wiring import Store, open_store, present_pools
 
 if TYPE_CHECKING:
@@ -48,9 +48,10 @@ def read_facts(store: Store | None = None) -> Facts:
     """
     store = store or open_store()
     overview = store.reads.overview()
-    states = tuple(present_pools())
+    settings = load_settings()
+    states = tuple(present_pools(settings))
     return Facts(
-        view=_as_judged(overview.view, states),
+        view=judged(overview.view, settings.node_timeout_s),
         states=states,
         queue=overview.queue,
         readings=overview.readings,
@@ -123,10 +124,3 @@ def _place(entry: QueueEntry) -> Place | None:
     if entry.pool is None or entry.position is None or entry.length is None:
         return None
     return Place(entry.position, entry.length, entry.pool)
-
-
-def _as_judged(view: LedgerView, states: Sequence[PoolState]) -> LedgerView:
-    """Return the view whose silent nodes are unavailable, as the planner judges them."""
-    snapshots = SnapshotBuilder().build(view, states, ProfileBook(), {})
-    judged = {name: state.node for snapshot in snapshots.values() for name, state in snapshot.nodes.items()}
-    return replace(view, nodes=tuple(judged.get(node.name, node) for node in view.nodes))

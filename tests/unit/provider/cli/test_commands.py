@@ -54,6 +54,20 @@ def test_status_counts_what_there_is(cluster: Cluster, cli: Cli) -> None:
     assert (status["power"], status["energy"]) == ("unknown", "unknown")
 
 
+def test_a_silent_node_is_unavailable_after_the_time_that_is_set(
+    cluster: Cluster, cli: Cli, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``[eaco] node_timeout`` decides for the commands as it does for the planner, whatever its default is."""
+    cluster.add_node()
+    ago = sa.update(schema.node).values(last_report_at=sa.func.datetime("now", "-70 seconds"))
+    with engine.begin() as connection:
+        connection.execute(ago)
+    assert cli("nodes", "-o", "json").json()[0]["state"] == "unavailable"
+    monkeypatch.setenv("AIRFLOW__EACO__NODE_TIMEOUT", "90")
+    load_settings.cache_clear()
+    assert cli("nodes", "-o", "json").json()[0]["state"] == "available"
+
+
 def test_status_in_words_has_every_section(cluster: Cluster, cli: Cli) -> None:
     """The table form names totals, pools and nodes."""
     busy(cluster)
