@@ -14,7 +14,7 @@ from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView, PastLease
-from airflow_provider_eaco.store import inventory, jobs, leases
+from airflow_provider_eaco.store import bookings, inventory, jobs, leases
 from airflow_provider_eaco.store.schema import job as job_table
 from airflow_provider_eaco.store.session import ConcurrentChangeError, Database
 
@@ -113,6 +113,11 @@ class SqlLedger:
         with self._database.writing() as connection:
             return jobs.finish_waiting(connection, job_id, phase, self._database.now_s(connection))
 
+    def tell_of_booking(self, booking_id: int, token: int) -> bool:
+        """Remember that the holder of this lease is told of the booking; return whether it was not before."""
+        with self._database.writing() as connection:
+            return bookings.tell_of_booking(connection, booking_id, token)
+
     def save_progress(self, job_id: str, progress: Progress, observation: Observation | None) -> None:
         """Record how far the job has come and what was seen under its present set."""
         with self._database.writing() as connection:
@@ -122,10 +127,12 @@ class SqlLedger:
 def view_of(connection: Connection, database: Database) -> LedgerView:
     """Return the ledger as this connection's transaction sees it."""
     nodes, versions = inventory.nodes_of(connection)
+    now_s = database.now_s(connection)
     return LedgerView(
-        now_s=database.now_s(connection),
+        now_s=now_s,
         nodes=nodes,
         jobs=tuple(jobs.unfinished(connection)),
         leases=tuple(leases.held_leases(connection)),
         gpu_versions=versions,
+        bookings=bookings.bookings_of(connection, database, now_s),
     )

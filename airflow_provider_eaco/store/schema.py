@@ -298,6 +298,22 @@ queue = Table(
     Column("apart", JsonText, nullable=False),
 )
 
+booking = Table(
+    "eaco_booking",
+    metadata,
+    Column("booking_id", BigSerial, primary_key=True),
+    Column("node", Text, nullable=False),
+    Column("gpu_uuids", GpuUuids, nullable=False),
+    # For whom or what, as the booker gave it.
+    Column("name", Text, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("starts_at", Instant, nullable=False),
+    Column("ends_at", Instant, nullable=False, index=True),
+    # Tokens of the leases whose jobs were told of it.
+    Column("told", JsonText, nullable=False),
+    sqlite_autoincrement=True,
+)
+
 
 class History(NamedTuple):
     """How old rows of a table are known; rows whose ``since`` is NULL are not history yet."""
@@ -315,5 +331,6 @@ HISTORY = (
     History(energy, "updated_at", "dag_id"),
     History(node_run, "ended_at", "dag_id"),
     History(energy_run, "updated_at", "dag_id"),
+    History(booking, "ends_at", None),
     History(node_run, "ended_at", "dag_id"),
 )

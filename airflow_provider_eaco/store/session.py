@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from sqlalchemy import Double, Select, extract, func, literal, select
+from sqlalchemy import Double, Select, extract, func, inspect, literal, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Dialect
@@ -50,6 +50,7 @@ class Database:
     def __init__(self, sessions: SessionFactory, clock: Clock | None = None) -> None:
         self._sessions = sessions
         self._clock = clock
+        self._seen: set[str] = set()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -82,6 +83,12 @@ class Database:
     def now_s(self, connection: Connection) -> float:
         """Return the present instant: the handed-in clock's, else the database's."""
         return database_now_s(connection) if self._clock is None else self._clock.now_s()
+
+    def has(self, connection: Connection, table: Table) -> bool:
+        """Tell whether the table is there; one that was there once is not looked for again."""
+        if table.name not in self._seen and inspect(connection).has_table(table.name):
+            self._seen.add(table.name)
+        return table.name in self._seen
 
 
 class DatabaseClock:

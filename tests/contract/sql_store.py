@@ -11,12 +11,14 @@ from sqlalchemy.engine import Engine
 from airflow_provider_eaco.core.model.decision import Reason, Verdict
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, PlannerLock, ProfileStore
 from airflow_provider_eaco.store import schema
+from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog, decisions_of, events_of
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.schema import event as event_table
 from airflow_provider_eaco.store.session import Database
+from tests.contract.booking_suite import BookingContract
 from tests.contract.decision_log_suite import DecisionLogContract
 from tests.contract.ledger_suite import LedgerContract
 from tests.contract.ledger_walk_suite import LedgerWalkContract
@@ -60,6 +62,18 @@ class SqlLedgerContract(LedgerContract):
     @pytest.fixture
     def ledger(self, database: Database) -> Ledger:
         return SqlLedger(database)
+
+
+class SqlBookingContract(BookingContract):
+    """Bookings beside the ledger on SQL."""
+
+    @pytest.fixture
+    def ledger(self, database: Database) -> SqlLedger:
+        return SqlLedger(database)
+
+    @pytest.fixture
+    def bookings(self, database: Database) -> SqlBookings:
+        return SqlBookings(database)
 
 
 class SqlLedgerWalkContract(LedgerWalkContract):

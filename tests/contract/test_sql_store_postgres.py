@@ -6,6 +6,7 @@ import pytest
 
 from tests.contract.sql_store import (
     OnPostgres,
+    SqlBookingContract,
     SqlDecisionLogContract,
     SqlLedgerContract,
     SqlLedgerWalkContract,
@@ -34,3 +35,7 @@ class TestPostgresProfileStore(OnPostgres, SqlProfileStoreContract):
 
 class TestPostgresDecisionLog(OnPostgres, SqlDecisionLogContract):
     """The decision log on PostgreSQL."""
+
+
+class TestPostgresBookings(OnPostgres, SqlBookingContract):
+    """Bookings on PostgreSQL."""

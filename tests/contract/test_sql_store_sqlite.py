@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.contract.sql_store import (
     OnSqlite,
+    SqlBookingContract,
     SqlDecisionLogContract,
     SqlLedgerContract,
     SqlLedgerWalkContract,
@@ -30,3 +31,7 @@ class TestSqliteProfileStore(OnSqlite, SqlProfileStoreContract):
 
 class TestSqliteDecisionLog(OnSqlite, SqlDecisionLogContract):
     """The decision log on SQLite."""
+
+
+class TestSqliteBookings(OnSqlite, SqlBookingContract):
+    """Bookings on SQLite."""

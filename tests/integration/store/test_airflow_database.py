@@ -16,11 +16,13 @@ from sqlalchemy.engine import Engine
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals
 from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.booking import WantedBooking
 from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.profile import ProfileBook, SoloProfile
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store import schema
+from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.energy_tables import energy_device, energy_node
@@ -111,6 +113,8 @@ def live_through(database: Database, clock: ManualClock, name: str, *, gpu: int,
     log.record_event(name, "launched", "", clock.now_s())
     measure(SqlEnergyLog(database), name, lease.token, f"GPU-n1-{gpu}", clock.now_s())
     if ends:
+        until_s = clock.now_s() + 60
+        SqlBookings(database).book(WantedBooking("n1", (str(gpu),), None, until_s, name))
         log.record(Plan(name, clock.now_s()))
         ledger.release(lease.token, JobPhase.FINISHED)
 
@@ -152,6 +156,7 @@ def test_migrate_clean_remove_and_reset(airflow: Airflow, engine: Engine) -> Non
         "eaco_energy": ["recent"],
         "eaco_energy_run": ["recent"],
         "eaco_node_run": [],
+        "eaco_booking": ["recent"],
         "eaco_node": ["kept"],
         "eaco_gpu": ["kept", "kept"],
         "eaco_profile_solo": ["kept"],
@@ -189,6 +194,7 @@ def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> N
         "eaco_energy": ["old", "recent"],
         "eaco_energy_run": ["old", "recent"],
         "eaco_node_run": [],
+        "eaco_booking": ["recent"],
         "eaco_node": ["kept"],
         "eaco_gpu": ["kept", "kept"],
         "eaco_profile_solo": ["kept"],
@@ -196,4 +202,4 @@ def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> N
         "eaco_energy_node": ["kept", "kept"],
     }
     archives = [name for name in sa.inspect(postgres_own).get_table_names() if "_airflow_deleted" in name]
-    assert len(archives) == 5
+    assert len(archives) == 6

@@ -8,9 +8,11 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
+from airflow_provider_eaco.core.model.booking import WantedBooking
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.provider.db_manager import EacoDBManager
 from airflow_provider_eaco.store import schema
+from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.schema import VERSION_TABLE
 from tests.contract.parts import grant, make_job, make_node, place
@@ -86,3 +88,22 @@ def test_printing_the_sql_makes_no_table(migrated: Engine) -> None:
     with Session(migrated) as session:
         manager(session).upgradedb("0001", "0001", True)
     assert present(migrated) == OURS - {"eaco_lease"}
+
+
+def test_tables_that_know_no_bookings_yet_go_on_without(migrated: Engine) -> None:
+    """Before they are migrated the ledger works and has no bookings; who wants one learns what to run; after
+    that there are bookings, without a restart.
+    """
+    drop(migrated, "eaco_booking")
+    database = database_on(migrated)
+    ledger, bookings = SqlLedger(database), SqlBookings(database)
+    ledger.save_nodes([make_node(gpus=1)])
+    ledger.add_waiting(make_job("a"), "x")
+    assert ledger.view().bookings == ()
+    assert grant(ledger, "a", place(0)).job_id == "a"
+    wanted = WantedBooking("n1", (), None, ledger.view().now_s + 3600, "Ada")
+    with pytest.raises(StoreUnavailableError, match="airflow db migrate"):
+        bookings.book(wanted)
+    migrate(migrated)
+    made = bookings.book(wanted)
+    assert ledger.view().bookings == (made,)

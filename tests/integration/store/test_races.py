@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.booking import BookingOverlapError, WantedBooking
 from airflow_provider_eaco.core.model.errors import LeaseConflictError
 from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from tests.contract.parts import grant, make_job, make_node, place
@@ -234,3 +236,24 @@ def test_c40_one_planner_of_fifty_schedulers(postgres_engine: Engine) -> None:
 
     run_together(race)
     assert len(winners) == 1
+
+
+def test_of_those_who_book_a_gpu_at_one_time_one_has_it(postgres_engine: Engine) -> None:
+    """Of fifty bookings of one GPU for one hour exactly one is stored; the others learn by whom."""
+    database = database_on(postgres_engine)
+    SqlLedger(database).save_nodes([make_node(gpus=1)])
+    bookings = SqlBookings(database)
+    made: list[str] = []
+
+    def race(index: int) -> None:
+        try:
+            found = bookings.book(
+                WantedBooking("n1", (), None, SqlLedger(database).view().now_s + 3600, f"booker-{index}")
+            )
+        except BookingOverlapError:
+            return
+        made.append(found.name)
+
+    run_together(race)
+    assert [each.name for each in bookings.present()] == made
+    assert len(made) == 1

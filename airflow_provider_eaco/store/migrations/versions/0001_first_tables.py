@@ -37,10 +37,12 @@ def upgrade() -> None:
     _create_planner()
     _create_queue()
     create_node_tables()
+    _create_booking()
 
 
 def downgrade() -> None:
     """Drop all tables, the newest first."""
+    op.drop_table("eaco_booking")
     drop_node_tables()
     drop_energy_tables()
     for table in (
@@ -347,3 +349,20 @@ def _create_queue() -> None:
         sa.Column("apart", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("pool", name="pk_eaco_queue"),
     )
+
+
+def _create_booking() -> None:
+    op.create_table(
+        "eaco_booking",
+        sa.Column("booking_id", _SERIAL, nullable=False),
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("gpu_uuids", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.Column("starts_at", sa.TIMESTAMP(timezone=True), nullable=False),
+        sa.Column("ends_at", sa.TIMESTAMP(timezone=True), nullable=False),
+        sa.Column("told", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("booking_id", name="pk_eaco_booking"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_eaco_booking_ends_at", "eaco_booking", ["ends_at"])
