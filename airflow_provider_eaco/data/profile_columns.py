@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from airflow_provider_eaco.core.model.job import MAX_GPUS
-from airflow_provider_eaco.core.model.profile import MAX_FAMILY_LENGTH, PowerScope
+from airflow_provider_eaco.core.model.profile import MAX_FAMILY_LENGTH, PowerLevel, PowerScope
 
 SEPARATOR = ";"
 
@@ -106,6 +106,23 @@ def _slowdowns(text: str) -> tuple[float, ...]:
     return tuple(read(part.strip()) for part in split_parts(text))
 
 
+def _levels(text: str) -> tuple[PowerLevel, ...]:
+    expected = (
+        "power limits as WATTS:SLOWDOWN:POWER_RATIO, each number above 0 and each limit once, separated by "
+        f"{SEPARATOR!r}; such as 200:1.02:0.86;175:1.05:0.78"
+    )
+    read = _number(expected, 0, open_low=True)
+    levels = []
+    for part in split_parts(text):
+        numbers = part.split(":")
+        if len(numbers) != 3:
+            raise CellError(expected)
+        levels.append(PowerLevel(*(read(number.strip()) for number in numbers)))
+    if len({level.limit_w for level in levels}) < len(levels):
+        raise CellError(expected)
+    return tuple(sorted(levels, key=lambda level: -level.limit_w))
+
+
 def _instant(text: str) -> float:
     expected = "an instant in ISO 8601 with its offset, such as 2026-11-30T12:00:00+00:00"
     try:
@@ -160,6 +177,12 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("units_total", "one family: units of a complete run", _whole("a whole number of at least 1", 1)),
     Column("checkpoints", "one family: whether it saves checkpoints (yes, no)", _yes_or_no),
+    Column(
+        "levels",
+        "what power limits do, as WATTS:SLOWDOWN:POWER_RATIO, separated by ;: watts of each board, unit time "
+        "and draw under the limit / those at full power",
+        _levels,
+    ),
     Column("undone", "set: how many trials were undone", _whole("a whole number of at least 0", 0)),
     Column(
         "scope",
@@ -183,6 +206,8 @@ def write_cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, PowerLevel):
+        return f"{value.limit_w!r}:{value.slowdown!r}:{value.power_ratio!r}"
     if isinstance(value, tuple):
         return join_parts(write_cell(part) for part in value)
     if isinstance(value, float):

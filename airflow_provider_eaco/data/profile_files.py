@@ -105,6 +105,7 @@ def _cells_of(profile: Profile) -> dict[str, object]:
     for column in COLUMN_NAMES:
         cells[column] = getattr(profile, column, None)
     cells["families"] = tuple(families)
+    cells["levels"] = tuple(write_cell(level) for level in profile.levels) or None
     cells["scope"] = profile.scope.value
     cells["source"] = profile.source.value
     cells["updated_at"] = write_instant(profile.updated_s)
@@ -257,6 +258,7 @@ def _built(values: Mapping[str, Any], name: str, now_s: float) -> Profile:
         "updated_s": values.get("updated_at", now_s),
         "reference": values.get("reference", name),
         "stale": values.get("stale", False),
+        "levels": values.get("levels", ()),
     }
     for column in ("power_w", "utilisation_pct", "utilisation_max_pct", "memory_utilisation_pct"):
         shared[column] = values.get(column)

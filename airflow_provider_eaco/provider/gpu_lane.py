@@ -360,7 +360,8 @@ class GpuLane:
             except Exception:
                 # What one task wrote must not keep the leases of all others.
                 log.exception("A progress report cannot be read: job_id=%s", group.job_id)
-        return reports
+        limits = self.services.limits
+        return reports if limits is None else limits.marked(reports)
 
 
 def _occupants(view: LedgerView, nodes: Iterable[str]) -> list[Occupant]:

@@ -131,7 +131,12 @@ class Lanes:
             self.dispatcher.warm_up()
 
     def close(self, timeout_s: float) -> None:
-        """Stop measuring and give the dispatcher's parts back; running tasks are left alone."""
+        """Lift power limits, stop measuring and give the dispatcher's parts back; running tasks are left
+        alone.
+        """
+        limits = None if self.gpu is None else self.gpu.services.limits
+        if limits is not None:
+            limits.close(timeout_s / 2)
         for meter in () if self.gpu is None else self.gpu.services.meters:
             if meter.live is not None:
                 meter.live.close()
@@ -180,6 +185,7 @@ class Lanes:
             yield "admission", self.gpu.admit
             yield "launch", self.gpu.launch
             yield "occupancy", self.gpu.occupy
+            yield "power limits", partial(self._limit_power, self.gpu)
             yield "instructions", self.gpu.instruct
             if self._memory_due.due():
                 yield "memory", partial(self.gpu.show, self.gpu.memory.look)
@@ -256,6 +262,16 @@ class Lanes:
             states = pool_states(session, services.settings.pools)
         readings = {each.uuid: each for meter in services.meters for each in meter.telemetry.read()}
         self._metrics.tell(services.ledger.view(), states, readings, services.energy_by_pool())
+
+    def _limit_power(self, gpu: GpuLane) -> None:
+        limits = gpu.services.limits
+        if limits is None or limits.is_idle:
+            return
+        own = frozenset(group.token for group in gpu.groups)
+        if own:
+            gpu.show(lambda view: limits.step(view, own))
+        else:
+            limits.step(gpu.services.ledger.view(), own)
 
     def _log_path_of(self, ti: Any) -> str | None:
         try:

@@ -27,6 +27,8 @@ from airflow_provider_eaco.provider.settings import EacoSettings
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from airflow_provider_eaco.provider.power_limits import AppliedLimits
+
 
 class Admission(Protocol):
     """The engine's admission loop."""
@@ -115,7 +117,7 @@ class Services:
 
     ``enqueue`` writes a waiting job through somebody else's session; ``session`` opens one of our own;
     ``save_readings`` keeps what the meters read for those who have none at hand (CLI, UI);
-    ``energy_by_pool`` tells the joules of this month by Airflow pool.
+    ``energy_by_pool`` tells the joules of this month by Airflow pool; ``limits`` sets power limits.
     """
 
     settings: EacoSettings
@@ -132,3 +134,4 @@ class Services:
     save_readings: Callable[[Sequence[GpuReading]], None]
     workers: Workers = field(default_factory=NoWorkers)
     energy_by_pool: Callable[[], Mapping[str, float]] = dict
+    limits: AppliedLimits | None = None

@@ -22,11 +22,13 @@ from airflow_provider_eaco.provider.node_api.door import NodeDoor
 from airflow_provider_eaco.provider.node_settings import GpuSource
 from airflow_provider_eaco.provider.node_wiring import make_node_door, make_worker_side
 from airflow_provider_eaco.provider.pools import pool_states
+from airflow_provider_eaco.provider.power_limits import AppliedLimits, without_applied
 from airflow_provider_eaco.provider.series_feed import SeriesFeed
 from airflow_provider_eaco.provider.services import NodeMeter, Services
 from airflow_provider_eaco.provider.settings import EacoSettings, load_settings
 from airflow_provider_eaco.provider.whatif.present import Present, judged
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
+from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.energy_months import SqlEnergyMonths
@@ -41,6 +43,7 @@ from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.store.session import Database, DatabaseClock
 from airflow_provider_eaco.telemetry import nvml_probe
+from airflow_provider_eaco.telemetry.limit_process import LimitProcess
 from airflow_provider_eaco.telemetry.nvml import NodePower, NvmlTelemetry
 from airflow_provider_eaco.telemetry.nvml_feed import SamplingProcess
 from airflow_provider_eaco.telemetry.simulated import (
@@ -73,6 +76,7 @@ class Store:
     reads: ReadModel
     energy_months: SqlEnergyMonths
     past: PastReads
+    bookings: SqlBookings
 
 
 def open_store() -> Store:
@@ -90,6 +94,7 @@ def open_store() -> Store:
         reads=ReadModel(database),
         energy_months=SqlEnergyMonths(database),
         past=PastReads(database),
+        bookings=SqlBookings(database),
     )
 
 
@@ -107,13 +112,14 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
     store = open_store()
     meters = make_meters(settings, store.profiles)
     elsewhere = make_worker_side(settings, dispatcher, Database(_new_session))
+    limits = _applied_limits(settings, store)
     return Services(
         settings=settings,
         ledger=store.ledger,
         profiles=store.profiles,
         decisions=store.decisions,
         energy=store.energy,
-        admission=elsewhere.admitting(_admission(settings, store, owner)),
+        admission=elsewhere.admitting(limits.heard(_admission(settings, store, owner, limits))),
         inventory=Inventory(
             store.ledger,
             [meter.telemetry for meter in meters],
@@ -126,17 +132,23 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
         enqueue=enqueue,
         session=own_session,
         workers=elsewhere.workers,
+        limits=limits,
     )
 
 
-def _admission(settings: EacoSettings, store: Store, owner: str) -> AdmissionLoop:
+def _applied_limits(settings: EacoSettings, store: Store) -> AppliedLimits:
+    book = settings.home / "eaco" / "power_limits.json"
+    return AppliedLimits(LimitProcess(book), settings.pools, settings.pool_for, store.decisions)
+
+
+def _admission(settings: EacoSettings, store: Store, owner: str, limits: AppliedLimits) -> AdmissionLoop:
     series = SeriesFeed(settings.series)
     return AdmissionLoop(
         store.ledger,
         store.profiles,
         store.decisions,
         store.planner,
-        pools=lambda: series.told(present_pools(settings)),
+        pools=lambda: series.told(limits.told(_declared_pools(settings))),
         owner=owner,
         planner_ttl_s=settings.planner_ttl_s,
         report_timeout_s=settings.node_timeout_s,
@@ -241,10 +253,15 @@ def _simulated_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:
 
 
 def present_pools(settings: EacoSettings | None = None) -> Sequence[PoolState]:
-    """Return the declared GPU pools with the Airflow pools as they are now."""
-    declared = (settings or load_settings()).pools
+    """Return the declared GPU pools with the Airflow pools as they are now, as those see them who set no
+    power limits.
+    """
+    return without_applied(_declared_pools(settings or load_settings()))
+
+
+def _declared_pools(settings: EacoSettings) -> Sequence[PoolState]:
     with own_session() as session:
-        return pool_states(session, declared)
+        return pool_states(session, settings.pools)
 
 
 def read_present(settings: EacoSettings | None = None) -> Present:

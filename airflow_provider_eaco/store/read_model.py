@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.board_limits import POWER_LIMIT_EVENT
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
@@ -68,7 +69,8 @@ class Overview:
 
     ``queue`` has every waiting job once: pool by pool in planned order, then those that nobody has planned.
     ``energy_j`` is the sum over all jobs that are still stored, ``None`` where nothing was measured;
-    ``energy_of`` has what each job that holds GPUs has used so far, by job id.
+    ``energy_of`` has what each job that holds GPUs has used so far, by job id; ``limits`` what was told last
+    of its power limit, if anything ever was.
     """
 
     view: LedgerView
@@ -77,6 +79,7 @@ class Overview:
     planner: PlannerState | None
     energy_j: float | None
     energy_of: Mapping[str, JobEnergy]
+    limits: Mapping[str, StoredEvent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class ReadModel:
             view = view_of(connection, self._database)
             total_j = connection.scalar(select(func.sum(energy_table.c.energy_j)))
             holders = [lease.job_id for lease in view.leases]
+            of_limits = (event_table.c.job_id.in_(holders), event_table.c.event == POWER_LIMIT_EVENT)
             return Overview(
                 view,
                 tuple(_queue(connection, view.jobs)),
@@ -113,6 +117,7 @@ class ReadModel:
                 _planner(connection),
                 total_j,
                 energy_of(connection, energy_table.c.job_id.in_(holders)),
+                {event.job_id: event for event in events_of(connection, *of_limits)},
             )
 
     def queue(self) -> list[QueueEntry]:

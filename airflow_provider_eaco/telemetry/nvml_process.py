@@ -13,8 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO
 
+from airflow_provider_eaco.telemetry.nvml_limits import answer_request
 from airflow_provider_eaco.telemetry.nvml_reader import NvmlGoneError, NvmlReader
 from airflow_provider_eaco.telemetry.nvml_sample import MachineSample
 
@@ -74,11 +76,13 @@ def count_gpus() -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Do as asked: ``count`` prints the number of GPUs; ``sample SECONDS`` writes samples to standard output
-    until standard input ends.
+    until standard input ends; ``limit BOOK`` carries the request for power limits in standard input out.
     """
     if list(arguments) == ["count"]:
         sys.stdout.write(f"{count_gpus()}\n")
         return 0
-    _, interval_s = arguments
+    verb, argument = arguments
+    if verb == "limit":
+        return answer_request(Path(argument), sys.stdin, sys.stdout)
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
-    return write_samples(float(interval_s), sys.stdout)
+    return write_samples(float(argument), sys.stdout)

@@ -1,4 +1,4 @@
-"""Reads the GPUs of this machine through NVML: the one place that knows pynvml.
+"""Reads the GPUs of this machine through NVML; :mod:`.nvml_limits` alone changes anything about them.
 
 Each value is asked for by itself, and whatever one question meets costs only its own answer: not supported,
 no permission, an unknown error and a text that cannot be decoded leave that value unknown, with the cause.

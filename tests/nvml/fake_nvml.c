@@ -12,6 +12,9 @@
  *   error FUNCTION CODE I                    FUNCTION answers with CODE on device I (- for all)
  *   hang FUNCTION I                          FUNCTION does not return while this line stands
  *
+ * A limit that is set is a line "UUID MILLIWATTS" at the end of a second file, that of the variable and
+ * ".limits"; its last line about a device stands above limit_mw, in every process, as with a driver.
+ *
  * Values: uuid name bus total used reserved gpu_pct memory_pct power_mw limit_mw limit_min_mw limit_max_mw
  * energy_mj temperature clocks_event mig slices lost. Memory is in bytes. A device without uuid is not there;
  * one that is lost answers every call with "GPU is lost".
@@ -28,6 +31,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NO_PERMISSION = 4,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
@@ -300,9 +304,43 @@ int nvmlDeviceGetPowerUsage(struct gpu *device, uint *out) {
     return answer(device->power_mw, out);
 }
 
+static FILE *limits_file(const char *mode) {
+    char path[4096];
+    const char *control = getenv("EACO_FAKE_NVML");
+    snprintf(path, sizeof path, "%s.limits", control == NULL ? "" : control);
+    return fopen(path, mode);
+}
+
+static long long present_limit_mw(const struct gpu *device) {
+    long long found = device->limit_mw, value;
+    char uuid[TEXT];
+    FILE *file = limits_file("r");
+    if (file == NULL) return found;
+    while (fscanf(file, "%95s %lld", uuid, &value) == 2)
+        if (!strcmp(uuid, device->uuid)) found = value;
+    fclose(file);
+    return found;
+}
+
 int nvmlDeviceGetEnforcedPowerLimit(struct gpu *device, uint *out) {
     BEGIN(device);
-    return answer(device->limit_mw, out);
+    return answer(present_limit_mw(device), out);
+}
+
+int nvmlDeviceGetPowerManagementLimit(struct gpu *device, uint *out) {
+    BEGIN(device);
+    return answer(present_limit_mw(device), out);
+}
+
+int nvmlDeviceSetPowerManagementLimit(struct gpu *device, uint limit_mw) {
+    BEGIN(device);
+    if (device->limit_mw < 0) return NOT_SUPPORTED;
+    if (limit_mw < device->limit_min_mw || limit_mw > device->limit_max_mw) return INVALID_ARGUMENT;
+    FILE *file = limits_file("a");
+    if (file == NULL) return NO_PERMISSION;
+    fprintf(file, "%s %u\n", device->uuid, limit_mw);
+    fclose(file);
+    return SUCCESS;
 }
 
 int nvmlDeviceGetPowerManagementLimitConstraints(struct gpu *device, uint *least, uint *most) {

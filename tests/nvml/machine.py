@@ -124,6 +124,28 @@ class FakeMachine:
         new.write_text(text)
         new.replace(self.path)
 
+    def limits_set(self) -> list[tuple[int, float]]:
+        """Return every power limit that was set, as ``(index, watts)`` in the order in which it was."""
+        path = self._limits
+        index_of = {values["uuid"]: index for index, values in self.gpus.items()}
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        rows = (line.split() for line in lines)
+        return [(index_of[uuid], int(milliwatts) / 1000) for uuid, milliwatts in rows]
+
+    def limit_w(self, index: int) -> float:
+        """Return the limit that the GPU has now."""
+        own = [watts for one, watts in self.limits_set() if one == index]
+        return own[-1] if own else float(self.gpus[index]["limit_mw"] / 1000)
+
+    def put_limit(self, index: int, watts: float) -> None:
+        """Set a limit as somebody else would, past every fault."""
+        with self._limits.open("a") as file:
+            file.write(f"{self.gpus[index]['uuid']} {round(watts * 1000)}\n")
+
+    @property
+    def _limits(self) -> Path:
+        return self.path.with_name(self.path.name + ".limits")
+
     def _lines(self) -> Iterable[str]:
         yield f"init {self.init_code}"
         for index, values in self.gpus.items():

@@ -22,6 +22,7 @@ from airflow_provider_eaco.provider.whatif.present import judged
 from airflow_provider_eaco.provider.wiring import Store, open_store, present_pools
 
 if TYPE_CHECKING:
+    from airflow_provider_eaco.store.decisions import StoredEvent
     from airflow_provider_eaco.store.read_model import JobStory, QueueEntry
 
 
@@ -36,6 +37,7 @@ class Facts:
     energy_j: float | None
     energy_of: Mapping[str, JobEnergy]
     profiles: Callable[[], ProfileBook]
+    limits: Mapping[str, StoredEvent]
 
 
 def read_facts(store: Store | None = None) -> Facts:
@@ -58,6 +60,7 @@ def read_facts(store: Store | None = None) -> Facts:
         energy_j=overview.energy_j,
         energy_of=overview.energy_of,
         profiles=store.profiles.book,
+        limits=overview.limits,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.alternative import Alternative
@@ -49,7 +50,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU with its residents."""
+    """One GPU with its residents. ``power_limit``: what they were told of the limit that is set for them."""
 
     node: str
     gpu: str
@@ -59,6 +60,7 @@ class GpuRow:
     memory: str
     utilisation: str
     power: str
+    power_limit: str
     residents: str
 
 
@@ -144,18 +146,51 @@ def power_w(gpus: Sequence[Gpu], readings: Mapping[str, GpuReading]) -> float | 
     return sum(known) if drawn and len(known) == len(drawn) else None
 
 
-def gpu_rows(view: LedgerView, readings: Mapping[str, GpuReading]) -> list[GpuRow]:
-    """Return every GPU in the order of node and index, with the tasks that hold it."""
+class ToldEvent(Protocol):
+    """What a task was told at an instant."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def at_s(self) -> float: ...
+
+
+def told_limits(view: LedgerView, last: Mapping[str, ToldEvent]) -> dict[str, str]:
+    """Return by GPU what its holders were told of its power limit under their present leases.
+
+    :param last: by job id what each was told last.
+    """
+    found: dict[str, ToldEvent] = {}
+    for lease in view.leases:
+        event = last.get(lease.job_id)
+        for uuid in lease.placement.gpu_uuids if event and event.at_s >= lease.granted_s else ():
+            if event and (uuid not in found or event.at_s > found[uuid].at_s):
+                found[uuid] = event
+    return {uuid: event.text for uuid, event in found.items()}
+
+
+def gpu_rows(
+    view: LedgerView, readings: Mapping[str, GpuReading], limits: Mapping[str, str] | None = None
+) -> list[GpuRow]:
+    """Return every GPU in the order of node and index, with the tasks that hold it.
+
+    :param limits: as :func:`told_limits` returns it.
+    """
+    told = limits or {}
     task_of = {record.job.job_id: record.job.label for record in view.jobs}
     residents: dict[str, list[str]] = {}
     for lease in view.leases:
         for uuid in lease.placement.gpu_uuids:
             residents.setdefault(uuid, []).append(task_of.get(lease.job_id, lease.job_id))
     gpus = sorted((gpu for node in view.nodes for gpu in node.gpus), key=lambda gpu: (gpu.node, gpu.index))
-    return [_gpu_row(gpu, readings.get(gpu.uuid), residents.get(gpu.uuid, ())) for gpu in gpus]
+    return [
+        _gpu_row(gpu, readings.get(gpu.uuid), residents.get(gpu.uuid, ()), told.get(gpu.uuid, "none set"))
+        for gpu in gpus
+    ]
 
 
-def _gpu_row(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str]) -> GpuRow:
+def _gpu_row(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str], limit: str) -> GpuRow:
     return GpuRow(
         node=gpu.node,
         gpu=str(gpu.index),
@@ -165,6 +200,7 @@ def _gpu_row(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str]) -> 
         memory=format_memory_mib(gpu.memory_usable_mib),
         utilisation=shown_percent(None if reading is None else reading.utilisation_pct),
         power=shown_number(None if reading is None else reading.power_w, 0, "W"),
+        power_limit=limit,
         residents=", ".join(residents),
     )
 

@@ -21,6 +21,7 @@ from airflow_provider_eaco.provider.cli.rows import (
     lease_rows,
     node_rows,
     queue_row,
+    told_limits,
 )
 from airflow_provider_eaco.provider.explain import in_words
 from airflow_provider_eaco.provider.shown import UNKNOWN
@@ -113,7 +114,8 @@ def nodes(args: Namespace) -> None:
     """List nodes and their GPUs."""
     facts = read_facts()
     of_nodes = [columns(row) for row in node_rows(facts.view, facts.readings)]
-    of_gpus = [columns(row) for row in gpu_rows(facts.view, facts.readings)]
+    limits = told_limits(facts.view, facts.limits)
+    of_gpus = [columns(row) for row in gpu_rows(facts.view, facts.readings, limits)]
     if args.output not in _FOR_PEOPLE:
         documents = [
             {**node, "gpu_list": [gpu for gpu in of_gpus if gpu["node"] == node["node"]]} for node in of_nodes

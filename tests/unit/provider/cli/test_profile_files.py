@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_eaco.core.model.profile import (
     CoallocationProfile,
+    PowerLevel,
     PowerScope,
     ProfileBook,
     ProfileSource,
@@ -82,6 +83,23 @@ def test_what_is_written_is_read_back_as_imported(file_format: str) -> None:
     assert by_key[SOLO.key] == replace(SOLO, source=imported)
     assert by_key[BARE.key] == replace(BARE, source=imported, updated_s=NOW_S, reference="p")
     assert by_key[SET.key] == replace(SET, source=imported)
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json"])
+def test_power_levels_survive_and_stand_highest_first(file_format: str) -> None:
+    """Of one family and of a set; to the last digit."""
+    low, high = PowerLevel(150.5, 1.1, 2 / 3), PowerLevel(200.0, 1.02, 0.86)
+    text = write_profiles(book(replace(SOLO, levels=(low, high)), replace(SET, levels=(low,))), file_format)
+    levels = {profile.key: profile.levels for profile in read_profiles(text, file_format, "p", NOW_S)}
+    assert levels == {SOLO.key: (high, low), SET.key: (low,)}
+
+
+@pytest.mark.parametrize("cell", ["200", "200:1.1", "200:1.1:0.9:1", "0:1.1:0.9", "200:x:1", "1:1:1;1:2:1"])
+def test_power_levels_that_cannot_be_read_are_named(cell: str) -> None:
+    """Two levels of one limit contradict each other."""
+    text = f"families,gpu_model,gpu_count,unit_s,levels\na,V100,1,10,{cell}\n"
+    with pytest.raises(ProfileFileError, match=r"line 2, column levels: .*expected power limits as WATTS"):
+        read_profiles(text, "csv", "p", NOW_S)
 
 
 @pytest.mark.parametrize("file_format", ["csv", "json"])

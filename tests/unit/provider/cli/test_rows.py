@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,7 @@ from airflow_provider_eaco.provider.cli.rows import (
     node_rows,
     shown_gpus,
     shown_request,
+    told_limits,
 )
 
 NOW_S = 1000.0
@@ -165,6 +167,19 @@ def test_an_impossible_reading_is_unknown() -> None:
     readings = {"n1-g0": GpuReading("n1-g0", NOW_S, utilisation_pct=101.0, power_w=-3.0)}
     first = gpu_rows(view(), readings)[0]
     assert (first.utilisation, first.power, first.memory) == ("unknown", "unknown", "15934 MiB")
+
+
+def test_a_gpu_shows_what_its_holders_were_told_of_its_power_limit() -> None:
+    """The last word under the present leases counts; what was told of an earlier run is over."""
+    leases = (lease("a", "n1-g0"), lease("b", "n1-g0", token=2), lease("c", "n1-g1", token=3))
+    last = {
+        "a": SimpleNamespace(text="held to 200 W a board, of 300 W", at_s=leases[0].granted_s),
+        "b": SimpleNamespace(text="no longer held to 200 W a board", at_s=leases[1].granted_s + 1),
+        "c": SimpleNamespace(text="held to 150 W a board, of 300 W", at_s=leases[2].granted_s - 1),
+    }
+    seen = view(leases=leases)
+    rows = gpu_rows(seen, {}, told_limits(seen, last))
+    assert [row.power_limit for row in rows] == ["no longer held to 200 W a board", "none set"]
 
 
 def test_a_lease_names_its_co_residents() -> None:

@@ -1,6 +1,7 @@
 """Both lanes together: what GPU tasks are told while ours is broken, and what goes on all the same."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +39,43 @@ def test_c67_a_broken_configuration_holds_gpu_tasks_with_the_option_named(execut
     )
     assert host.told == [("first", "eaco hold", line)]
     assert lanes.plain.room == 8
+
+
+class SeenLimits:
+    """Writes down with which view and which own tasks it was asked, and what it was given to end."""
+
+    def __init__(self, is_idle):
+        self.is_idle = is_idle
+        self.steps = []
+        self.closed = []
+
+    def step(self, view, own):
+        self.steps.append(([lease.job_id for lease in view.leases], own))
+
+    def marked(self, reports):
+        return reports
+
+    def close(self, timeout_s):
+        self.closed.append(timeout_s)
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_power_limits_are_looked_after_also_when_nobody_runs_any_more(executor, monkeypatch, is_idle):
+    """Nothing else lifts what the last task left, or an earlier scheduler; who has none pays nothing."""
+    rig = LaneRig(monkeypatch)
+    limits = SeenLimits(is_idle)
+    rig.lane.services = replace(rig.services, limits=limits)
+    lanes = Lanes(rig.host, executor, rig.dispatcher, None)
+    lanes.gpu = rig.lane
+    step = dict(lanes.steps())["power limits"]
+    step()
+    rig.queue("j1", "first")
+    rig.beat()
+    step()
+    (token,) = [lease.token for lease in rig.ledger.view().leases]
+    assert limits.steps == ([] if is_idle else [([], frozenset()), (["j1"], {token})])
+    lanes.close(4.0)
+    assert limits.closed == [2.0]
 
 
 @pytest.mark.parametrize("error", [InvalidSettingError("[eaco] pools", "bad"), OSError("full"), ValueError()])

@@ -207,7 +207,7 @@ WRONG_IN_POOL = {
     "memory_growth": ("kill", 1, None, ["stop"]),
     "mean_stretch": (0.9, "none", None, math.nan),
     "prices": ("cheap", 1, None, ["lp"]),
-    "power_limits": ("on", True, None, "apply"),
+    "power_limits": ("on", True, None, ["apply"]),
     "energy_budget": (
         3500,
         {},

@@ -1,0 +1,272 @@
+"""Power limits of pools that apply them: from the plan to the boards, and back to what the next plan sees.
+
+What is in force stands in a book on this machine's disk, which all schedulers here share and the next one
+finds. A pool for which limits cannot be set goes on as one that advises, so that no plan and no figure counts
+a limit that is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from airflow_provider_eaco.core.model.board_limits import (
+    POWER_LIMIT_EVENT,
+    LimitAnswer,
+    LimitInForce,
+    LimitRequest,
+)
+from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.instruction import SetPowerLimit
+from airflow_provider_eaco.core.model.placement import Lease, Placement
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
+from airflow_provider_eaco.core.model.snapshot import PoolState
+from airflow_provider_eaco.core.ports import DecisionLog, LedgerView
+from airflow_provider_eaco.engine.admission_loop import CycleReport
+from airflow_provider_eaco.engine.progress import Report
+from airflow_provider_eaco.provider.limit_permits import LimitPermits
+from airflow_provider_eaco.provider.limited_units import LimitedUnits
+from airflow_provider_eaco.provider.services import Admission
+
+log = logging.getLogger(__name__)
+
+# How often limits in force are compared with what the boards say, and lifting is tried again that failed.
+LOOK_S = 60.0
+
+
+class Limiter(Protocol):
+    """Sets limits on the boards of this machine; but for ``finish`` nothing here waits."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def begin(self, request: LimitRequest) -> None: ...
+
+    def poll(self) -> LimitAnswer | None: ...
+
+    def finish(self, request: LimitRequest, timeout_s: float) -> LimitAnswer | None: ...
+
+    def in_force(self) -> Mapping[Placement, LimitInForce]: ...
+
+    def noted(self) -> frozenset[Placement]: ...
+
+
+class AppliedLimits:
+    """The limits of one scheduler's pools. For the scheduler's own thread.
+
+    :param pool_of: returns the GPU pool of the jobs of an Airflow pool.
+    """
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        pools: Sequence[PoolSettings],
+        pool_of: Callable[[str], PoolSettings],
+        decisions: DecisionLog,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limiter = limiter
+        self._pool_of = pool_of
+        self._decisions = decisions
+        self._monotonic = monotonic
+        self._permits = LimitPermits(pools, monotonic)
+        self._units = LimitedUnits(monotonic)
+        self._wanted: dict[Placement, SetPowerLimit] = {}
+        self._request = LimitRequest()
+        self._looked_s = float("-inf")
+        self._told: dict[int, LimitInForce | None] = {}
+        self._told_why: dict[int, str] = {}
+        self._born_s: float | None = None
+        self._stuck: Mapping[str, str] = {}
+        self._problem: str | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no pool applies limits and none is left of an earlier time."""
+        return not (self._permits.is_needed or self._limiter.is_busy or self._limiter.noted())
+
+    # -- What plans see and say
+
+    def told(self, pools: Sequence[PoolState]) -> Sequence[PoolState]:
+        """Return the pools as plans are to see them: with the limits in force where limits are applied, else
+        advising.
+        """
+        return [self._seen(pool) for pool in pools]
+
+    def _seen(self, pool: PoolState) -> PoolState:
+        if self._permits.applies(pool.settings.name):
+            limits = self._limiter.in_force()
+            return replace(pool, power_limits_w={place: limit.limit_w for place, limit in limits.items()})
+        return _advising(pool)
+
+    def heard(self, admission: Admission) -> Admission:
+        """Return the admission, from whose reports limits are taken."""
+        return _Heard(admission, self) if self._permits.is_needed else admission
+
+    def take(self, report: CycleReport) -> None:
+        """Take in which limits a cycle wants set or lifted."""
+        for steer in report.steers:
+            if isinstance(steer, SetPowerLimit):
+                self._wanted[steer.placement] = steer
+
+    def marked(self, reports: list[Report]) -> list[Report]:
+        """Return the reports with the units marked that ran under a limit for some time, or may have."""
+        return reports if self.is_idle else self._units.marked(reports)
+
+    # -- What boards are told
+
+    def step(self, view: LedgerView, own: Collection[int]) -> None:
+        """Take an answer in, ask for what is to be done next, and tell tasks of their limits.
+
+        :param own: the tokens of the tasks whose stories this scheduler writes.
+        :raises StoreUnavailableError: if a story cannot be written; it is next time.
+        """
+        answer = self._limiter.poll()
+        if answer is not None:
+            self._learn(answer, view)
+        asked = self._permits.judge(view)
+        self._units.look(view.leases, {*self._limiter.noted(), *_placements(self._request)})
+        in_force = self._limiter.in_force()
+        if not self._limiter.is_busy:
+            held = self._held(view)
+            self._ask(LimitRequest(held, self._changes(held, in_force), asked), view)
+        self._tell(view, in_force, own)
+
+    def close(self, timeout_s: float) -> None:
+        """Lift every limit; what takes longer than ``timeout_s`` goes on without this process."""
+        if self._limiter.is_busy or self._limiter.noted():
+            answer = self._limiter.finish(LimitRequest(), timeout_s)
+            log.info("Power limits are lifted: answer=%s", "still under way" if answer is None else answer)
+
+    def _learn(self, answer: LimitAnswer, view: LedgerView) -> None:
+        request = self._request
+        refused, unable = answer.refused, answer.unable
+        if answer.problem is not None:
+            refused = dict.fromkeys(_placements(request), answer.problem)
+            unable = dict.fromkeys(request.asked, answer.problem)
+            if answer.problem != self._problem:
+                log.warning("Power limits cannot be set now: cause=%s", answer.problem)
+        self._problem = answer.problem
+        self._permits.learn(request.asked, unable)
+        for uuid, limit_w in answer.restored.items():
+            log.info("A board has its own power limit again: gpu=%s limit_w=%g", uuid, limit_w)
+        for uuid, limit_w in answer.taken.items():
+            log.warning("A power limit was changed by somebody else: gpu=%s limit_w=%g", uuid, limit_w)
+        for uuid, cause in answer.stuck.items():
+            if self._stuck.get(uuid) != cause:
+                log.warning("A power limit cannot be lifted now: gpu=%s cause=%s", uuid, cause)
+        self._stuck = answer.stuck
+        for lease, pool in self._holders(view):
+            if lease.placement in refused:
+                self._permits.refuse(pool, refused[lease.placement])
+
+    def _holders(self, view: LedgerView) -> Iterator[tuple[Lease, str]]:
+        """Yield the leases with the GPU pools of their jobs; of a job that nobody knows it has no name."""
+        pool_of = {record.job.job_id: self._pool_of(record.job.pool).name for record in view.jobs}
+        for lease in view.leases:
+            yield lease, pool_of.get(lease.job_id, "")
+
+    def _held(self, view: LedgerView) -> tuple[Placement, ...]:
+        """Return the placements on which a limit may stay: those whose holders' pools all keep limits."""
+        keeps: dict[Placement, bool] = {}
+        for lease, pool in self._holders(view):
+            keeps[lease.placement] = keeps.get(lease.placement, True) and self._permits.may_keep(pool)
+        return tuple(placement for placement, may_keep in keeps.items() if may_keep)
+
+    def _changes(
+        self, held: Collection[Placement], in_force: Mapping[Placement, LimitInForce]
+    ) -> tuple[SetPowerLimit, ...]:
+        """Return what the last plans want and is not so, as far as it still has a meaning."""
+        wanted, self._wanted = self._wanted, {}
+        return tuple(
+            change
+            for placement, change in wanted.items()
+            if placement in held and change.limit_w != (_limit_w(in_force.get(placement)))
+        )
+
+    def _ask(self, request: LimitRequest, view: LedgerView) -> None:
+        """Begin with the request if it, or the time, asks for anything."""
+        self._request = LimitRequest()
+        noted = self._limiter.noted()
+        left = [
+            placement
+            for placement in noted - {*request.held}
+            if self._problem is None and self._stuck.keys().isdisjoint(placement.gpu_uuids)
+        ]
+        is_due = bool(noted) and self._monotonic() - self._looked_s >= LOOK_S
+        if not (request.asked or request.changes or left or is_due):
+            return
+        self._looked_s, self._request = self._monotonic(), request
+        try:
+            self._limiter.begin(request)
+        except OSError as error:
+            self._learn(LimitAnswer(problem=str(error)), view)
+
+    def _tell(
+        self, view: LedgerView, in_force: Mapping[Placement, LimitInForce], own: Collection[int]
+    ) -> None:
+        """Write into the stories of own tasks under which limit they run, and why under none."""
+        told = {lease.token: self._told.get(lease.token) for lease in view.leases}
+        if self._born_s is None:
+            # What was there before has been told by an earlier scheduler.
+            self._born_s = view.now_s
+            told = {lease.token: in_force.get(lease.placement) for lease in view.leases}
+        why = {token: cause for token, cause in self._told_why.items() if token in told}
+        self._told, self._told_why = told, why
+        for lease, pool in self._holders(view):
+            if lease.token not in own:
+                continue
+            limit, before = in_force.get(lease.placement), told[lease.token]
+            if limit != before:
+                self._note(lease, _in_words(limit, before), view.now_s)
+                told[lease.token] = limit
+            cause = self._permits.why_not(pool)
+            if cause and lease.granted_s >= self._born_s and why.get(lease.token) != cause:
+                self._note(lease, f"no limit is set, it is only advised: {cause}", view.now_s)
+                why[lease.token] = cause
+
+    def _note(self, lease: Lease, text: str, now_s: float) -> None:
+        self._decisions.record_event(lease.job_id, POWER_LIMIT_EVENT, text, now_s)
+
+
+class _Heard:
+    """An admission loop whose wishes about power limits are taken."""
+
+    def __init__(self, admission: Admission, pools: AppliedLimits) -> None:
+        self._admission = admission
+        self._pools = pools
+
+    def run_once(self, readings: Sequence[GpuReading]) -> CycleReport:
+        report = self._admission.run_once(readings)
+        self._pools.take(report)
+        return report
+
+
+def without_applied(pools: Sequence[PoolState]) -> Sequence[PoolState]:
+    """Return the pools as those see them who do not know what is in force on their boards: they advise."""
+    return [_advising(pool) for pool in pools]
+
+
+def _advising(pool: PoolState) -> PoolState:
+    if pool.settings.power_limits is not PowerLimits.APPLY:
+        return pool
+    return replace(pool, settings=replace(pool.settings, power_limits=PowerLimits.ADVISE))
+
+
+def _placements(request: LimitRequest) -> set[Placement]:
+    return {change.placement for change in request.changes}
+
+
+def _limit_w(limit: LimitInForce | None) -> float | None:
+    return None if limit is None else limit.limit_w
+
+
+def _in_words(limit: LimitInForce | None, before: LimitInForce | None) -> str:
+    if limit is not None:
+        least_w, most_w = min(limit.before_w), max(limit.before_w)
+        own = f"{most_w:g}" if least_w == most_w else f"{least_w:g} to {most_w:g}"
+        return f"held to {limit.limit_w:g} W a board, of {own} W"
+    return f"no longer held to {_limit_w(before):g} W a board"

@@ -1,0 +1,110 @@
+"""Which pools apply power limits, and what makes them advise instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings, PowerLimits
+from airflow_provider_eaco.core.ports import LedgerView
+from airflow_provider_eaco.provider.limit_permits import ADVISE_S, LimitPermits
+from tests.builders import make_node
+from tests.contract.parts import ManualClock
+
+APPLY = PoolSettings("p", nodes=("a*",), policy="frontier", power_limits=PowerLimits.APPLY)
+HERE, ELSEWHERE = make_node("a1", gpus=2).node, make_node("b1", gpus=1).node
+UUIDS = tuple(gpu.uuid for gpu in HERE.gpus)
+VIEW = LedgerView(0.0, (HERE, ELSEWHERE), (), ())
+
+
+def state(permits: LimitPermits, pool: str = "p") -> tuple[bool, bool, str | None]:
+    return permits.applies(pool), permits.may_keep(pool), permits.why_not(pool)
+
+
+def test_a_pool_applies_limits_once_each_of_its_gpus_takes_one() -> None:
+    """Until then it advises, and what is in force stays; GPUs of other pools are not asked about."""
+    permits = LimitPermits([APPLY])
+    assert state(permits) == (False, True, None)
+    assert permits.judge(VIEW) == UUIDS
+    permits.learn(UUIDS[:1], {})
+    assert permits.judge(VIEW) == UUIDS[1:]
+    assert state(permits) == (False, True, None)
+    permits.learn(UUIDS[1:], {})
+    assert permits.judge(VIEW) == ()
+    assert state(permits) == (True, True, None)
+
+
+def test_one_gpu_that_takes_none_makes_the_pool_advise_for_a_while() -> None:
+    """Its limits go; after some minutes that GPU alone is asked about again."""
+    clock = ManualClock()
+    permits = LimitPermits([APPLY], clock.now_s)
+    permits.learn(permits.judge(VIEW), {UUIDS[1]: "no permission"})
+    assert permits.judge(VIEW) == ()
+    assert state(permits) == (False, False, f"{UUIDS[1]}: no permission")
+    clock.advance(ADVISE_S - 1)
+    assert permits.judge(VIEW) == ()
+    clock.advance(1)
+    assert permits.judge(VIEW) == UUIDS[1:]
+    assert state(permits) == (False, True, None)
+
+
+def test_a_refusal_makes_the_pool_advise_for_a_while() -> None:
+    """A limit that was planned and not taken is counted by no further plan."""
+    clock = ManualClock()
+    permits = LimitPermits([APPLY], clock.now_s)
+    permits.learn(permits.judge(VIEW), {})
+    permits.refuse("p", "out of range")
+    permits.judge(VIEW)
+    assert state(permits) == (False, False, "out of range")
+    clock.advance(ADVISE_S)
+    assert permits.judge(VIEW) == ()
+    assert state(permits) == (True, True, None)
+
+
+def test_a_gpu_that_comes_later_is_asked_about_first() -> None:
+    """Meanwhile the pool advises, and limits in force stay."""
+    permits = LimitPermits([APPLY])
+    permits.learn(permits.judge(VIEW), {})
+    permits.judge(VIEW)
+    more = replace(VIEW, nodes=(HERE, make_node("a2", gpus=1).node))
+    assert permits.judge(more) == tuple(gpu.uuid for gpu in more.nodes[1].gpus)
+    assert state(permits) == (False, True, None)
+
+
+def test_a_pool_without_gpus_applies_nothing() -> None:
+    """Nothing is known of GPUs that are not there yet."""
+    permits = LimitPermits([APPLY])
+    assert permits.judge(replace(VIEW, nodes=())) == ()
+    assert state(permits) == (False, True, None)
+
+
+@pytest.mark.parametrize(
+    ("pool", "why"),
+    [
+        (replace(APPLY, policy="eaco"), "policy eaco chooses no power limits"),
+        (replace(APPLY, mode=PoolMode.EXCLUSIVE), "policy exclusive chooses no power limits"),
+        (replace(APPLY, mode=PoolMode.OBSERVE), "its mode is observe"),
+        (replace(APPLY, mode=PoolMode.OFF), "its mode is off"),
+        (replace(APPLY, policy="nobody's"), "its policy cannot be made"),
+    ],
+)
+def test_a_pool_that_plans_none_never_applies_any(
+    pool: PoolSettings, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so once, and no GPU is asked about for it."""
+    permits = LimitPermits([pool])
+    assert not permits.is_needed
+    assert permits.judge(VIEW) == permits.judge(VIEW) == ()
+    applies, keeps, told = state(permits)
+    assert (applies, keeps) == (False, False)
+    assert (told or "").startswith(why)
+    assert sum(why in each.getMessage() for each in caplog.records) == 1
+
+
+@pytest.mark.parametrize("setting", [PowerLimits.OFF, PowerLimits.ADVISE])
+def test_other_pools_are_not_asked_for(setting: PowerLimits) -> None:
+    """They want no limit set, so there is nothing to explain."""
+    permits = LimitPermits([replace(APPLY, power_limits=setting)])
+    assert (permits.wants("p"), permits.is_needed, permits.judge(VIEW)) == (False, False, ())
+    assert state(permits) == (False, False, None)
