@@ -54,12 +54,13 @@ class OrderRig:
     def queued_s(self, dag: str) -> dict[tuple[str, str, int], float]:
         """Return when each job of a DAG was handed over, by run, task and index (0 for one not mapped)."""
         query = (
-            "SELECT task.run_id, task.task_id, task.map_index, job.queued_at FROM eaco_job AS job "
+            "SELECT task.run_id, task.task_id, task.map_index, EXTRACT(EPOCH FROM job.queued_at) AS queued_s "
+            "FROM eaco_job AS job "
             "JOIN task_instance AS task ON CAST(task.id AS text) = job.job_id "
             "WHERE task.dag_id = :dag"
         )
         return {
-            (row["run_id"], row["task_id"], max(row["map_index"], 0)): row["queued_at"]
+            (row["run_id"], row["task_id"], max(row["map_index"], 0)): float(row["queued_s"])
             for row in self.airflow.query(query, dag=dag)
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Below the number of variables that every supported database takes in one statement.
 _CHUNK = 500
+# So much later than the instant in its row may the end of a task be seen by others, on a busy API server.
+_COMMIT_TIME = timedelta(seconds=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +143,18 @@ def awaiting_follow_ups(session: Session, job_ids: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for ids in _chunks(job_ids):
         query = (
-            select(TaskInstance.id)
+            select(TaskInstance.id, TaskInstance.updated_at, DagRun.last_scheduling_decision)
             .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
             .where(
                 TaskInstance.id.in_(ids),
                 TaskInstance.state.in_(State.finished),
                 DagRun.state == DagRunState.RUNNING,
-                DagRun.last_scheduling_decision < TaskInstance.updated_at,
                 unscheduled,
             )
         )
-        found.update(map(str, session.scalars(query)))
+        for job_id, ended_at, looked_at in session.execute(query):
+            if ended_at is not None and looked_at is not None and looked_at < ended_at + _COMMIT_TIME:
+                found.add(str(job_id))
     return found
 
 

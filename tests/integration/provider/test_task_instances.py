@@ -146,6 +146,7 @@ def test_scheduled_tasks_that_get_no_slot_are_found(
     [
         (-1, ("running", "success", None), True),
         (-1, ("running", "failed", None), True),
+        (0.4, ("running", "success", None), True),
         (1, ("running", "success", None), False),
         (-1, ("success", "success", None), False),
         (-1, ("running", "up_for_reschedule", None), False),
@@ -156,6 +157,7 @@ def test_scheduled_tasks_that_get_no_slot_are_found(
     ids=[
         "not looked at since",
         "a follow-up may want that",
+        "looked at before the end may have been committed",
         "looked at since",
         "the run is over",
         "the task comes back itself",
