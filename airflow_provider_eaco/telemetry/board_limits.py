@@ -136,8 +136,6 @@ class _Work:
         if not least_w <= limit_w <= most_w:
             raise BoardError(f"{limit_w:g} W is outside the {least_w:g} to {most_w:g} W that the board takes")
         known = self._limits.get(uuid)
-        if known is not None and known.placement != placement:
-            raise BoardError("an earlier limit of it could not be lifted")
         before_w = self._boards.limit_w(uuid) if known is None else known.before_w
         if limit_w > before_w + _SAME_W:
             raise BoardError(f"the board is held to {before_w:g} W already, not by a task's limit")

@@ -177,6 +177,7 @@ def test_a_board_that_cannot_be_put_back_is_tried_again(bench: Bench) -> None:
     answer = bench.ask(LimitRequest((bench.other,), (SetPowerLimit(bench.other, 180),)))
     assert list(answer.restored) == [uuid_of(bench.machine, 0)]
     assert set(answer.stuck) == {uuid_of(bench.machine, 1)}
+    assert bench.book.load()[uuid_of(bench.machine, 1)].before_w == 300
     assert set(answer.refused) == {bench.other}
     bench.machine.set(1, lost=None)
     answer = bench.hold(bench.other, 180)
@@ -242,6 +243,23 @@ def test_one_changes_boards_at_a_time(bench: Bench) -> None:
         second.__enter__()
     with LimitBook(bench.path).locked(0.05):
         assert bench.book.load() == {}
+
+
+class DeafBoards(NvmlBoards):
+    """Boards that take what they are told and do nothing."""
+
+    def set_limit_w(self, uuid: str, limit_w: float) -> None:
+        """Do nothing, without an error."""
+
+
+def test_a_board_that_only_says_that_it_took_a_limit_is_refused(bench: Bench) -> None:
+    """What is in force is what the board tells afterwards."""
+    request = LimitRequest((bench.one,), (SetPowerLimit(bench.one, 200),))
+    boards = DeafBoards()
+    answer = carry_out(request, boards, bench.book)
+    boards.close()
+    assert answer.refused == {bench.one: "it says that it took 200 W and has not"}
+    assert bench.book.load() == {}
 
 
 def test_nvml_that_cannot_be_started_is_told(bench: Bench) -> None:
