@@ -101,7 +101,7 @@ class SetWatch:
     def _follow_beliefs(self) -> None:
         book = self._profiles.book()
         if book is not self._book:
-            changed = book.families_changed_since(self._book)
+            changed = book.families_changed_alone_since(self._book)
             self._book = book
             for placement, judged in self._judged.items():
                 if not changed.isdisjoint(judged.families):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState
@@ -17,7 +18,7 @@ from airflow_provider_eaco.core.policy.trial import review_set, trial_since_s
 @quick_init
 @dataclass(frozen=True, slots=True)
 class _Reviewed:
-    """A set's last review, which stands until ``until_s`` while its members' profiles stay."""
+    """A set's last review, which stands until ``until_s`` while its members' profiles alone stay."""
 
     held: GpuSet
     from_s: float
@@ -29,7 +30,8 @@ class Reviews:
     """What :func:`~airflow_provider_eaco.core.policy.trial.review_set` says, computed when it may differ."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[_Reviewed, ...]] = {}
+        # By node and by the GPUs that they hold.
+        self._last: dict[str, dict[Placement, _Reviewed]] = {}
         self._book: ProfileBook | None = None
         self._nodes: Mapping[str, NodeState] = {}
         self._now_s = -math.inf
@@ -40,11 +42,8 @@ class Reviews:
         """Return the review of a set with two residents or more."""
         for name in self._believe(snapshot.profiles):
             self._look_at(name, -math.inf)
-        name = held.placement.node
-        known = self._last.get(name, ())
-        others = [each for each in known if each.held.placement != held.placement]
-        present = _present(held, next((each for each in known if each.held is held), None), snapshot)
-        self._last[name] = (*others, present)
+        known = self._last.setdefault(held.placement.node, {})
+        present = known[held.placement] = _present(held, known.get(held.placement), snapshot)
         return present.review
 
     def all_due(self, snapshot: ClusterSnapshot) -> Sequence[tuple[GpuSet, Review]]:
@@ -76,8 +75,9 @@ class Reviews:
             self._last.pop(name, None)
             self._look_again_s.pop(name, None)
             return ()
-        known = {id(last.held): last for last in self._last.get(name, ())}
-        found = self._last[name] = tuple([_present(held, known.get(id(held)), snapshot) for held in shared])
+        known = self._last.get(name, {})
+        found = [_present(held, known.get(held.placement), snapshot) for held in shared]
+        self._last[name] = {each.held.placement: each for each in found}
         again_s = math.inf
         for each in found:
             # What is to be done is said in every cycle until it has been done.
@@ -90,22 +90,26 @@ class Reviews:
         self._first_look_s = min(self._first_look_s, at_s)
 
     def _believe(self, book: ProfileBook) -> set[str]:
-        """Forget what followed from other beliefs; return the nodes that this is about."""
+        """Forget what followed from other beliefs; return the nodes that this is about.
+
+        A review compares what a set has measured with what its members do alone; what was believed of the set
+        is not looked at.
+        """
         names: set[str] = set()
         if self._book is not None and self._book is not book:
-            changed = book.families_changed_since(self._book)
-            for name, found in list(self._last.items()):
-                kept = tuple([each for each in found if changed.isdisjoint(each.held.families)])
-                if len(kept) < len(found):
-                    self._last[name] = kept
+            changed = book.families_changed_alone_since(self._book)
+            for name, found in self._last.items() if changed else ():
+                gone = [place for place, each in found.items() if not changed.isdisjoint(each.held.families)]
+                for place in gone:
+                    del found[place]
                     names.add(name)
         self._book = book
         return names
 
 
 def _present(held: GpuSet, last: _Reviewed | None, snapshot: ClusterSnapshot) -> _Reviewed:
-    """Return the set's last review if it still stands, else a new one."""
-    if last is not None and last.from_s <= snapshot.now_s < last.until_s:
+    """Return the last review of those GPUs if it is of this very set and still stands, else a new one."""
+    if last is not None and last.held is held and last.from_s <= snapshot.now_s < last.until_s:
         return last
     until_s = stands_until_s(held, snapshot.now_s, snapshot.pool.settings.trial_limit_s)
     return _Reviewed(held, snapshot.now_s, until_s, review_set(held, snapshot))
@@ -113,7 +117,8 @@ def _present(held: GpuSet, last: _Reviewed | None, snapshot: ClusterSnapshot) ->
 
 def stands_until_s(held: GpuSet, now_s: float, trial_limit_s: float) -> float:
     """Return the instant from which the same set with the same beliefs may have to be judged otherwise."""
-    if any(resident.job.request.deadline_s is not None for resident in held.residents):
-        return now_s
+    for resident in held.residents:
+        if resident.job.request.deadline_s is not None:
+            return now_s
     end_s = trial_since_s(held) + trial_limit_s
     return end_s if now_s < end_s else math.inf

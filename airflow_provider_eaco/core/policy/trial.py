@@ -35,10 +35,11 @@ def review_set(held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
     if len(held.residents) < 2 or LeaseState.YIELDING in states:
         return None
     version = held.residents[0].set_version
-    slowdowns = [(resident, observed_slowdown(resident, held, snapshot)) for resident in held.residents]
-    reported = [(resident, slowdown) for resident, slowdown in slowdowns if slowdown is not None]
     in_trial = states.count(LeaseState.CONFIRMED) < len(states)
     closed = LeaseState.UNCONFIRMED in states
+    # Most reports of trials come while somebody is still at its first unit.
+    complete = not in_trial or all(map(_has_unit, held.residents))
+    reported = _reported(held, snapshot) if complete else []
 
     if in_trial and len(reported) < len(held.residents):
         over = snapshot.now_s - trial_since_s(held) >= snapshot.pool.settings.trial_limit_s
@@ -55,8 +56,10 @@ def review_set(held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
 def trial_since_s(held: GpuSet) -> float:
     """Return the instant of the set's last change of members."""
     return max(
-        resident.granted_s if resident.trial_since_s is None else resident.trial_since_s
-        for resident in held.residents
+        [
+            resident.granted_s if resident.trial_since_s is None else resident.trial_since_s
+            for resident in held.residents
+        ]
     )
 
 
@@ -67,10 +70,27 @@ def observed_slowdown(resident: Resident, held: GpuSet, snapshot: ClusterSnapsho
     where it has run alone, else its family's.
     """
     seen = resident.observation
-    if seen is None or seen.set_version != resident.set_version or seen.units < 1 or seen.unit_s is None:
+    if seen is None or seen.unit_s is None or not _has_unit(resident):
         return None
     solo_s = resident_unit_s(resident, resident_profile(resident, held, snapshot.profiles))
     return None if solo_s is None else seen.unit_s / solo_s
+
+
+def _has_unit(resident: Resident) -> bool:
+    """Tell whether it has a complete unit under the present set's version."""
+    seen = resident.observation
+    return (
+        seen is not None
+        and seen.set_version == resident.set_version
+        and seen.units > 0
+        and seen.unit_s is not None
+    )
+
+
+def _reported(held: GpuSet, snapshot: ClusterSnapshot) -> list[tuple[Resident, float]]:
+    """Return who gives evidence, with the slowdown that it has seen."""
+    slowdowns = [(resident, observed_slowdown(resident, held, snapshot)) for resident in held.residents]
+    return [(resident, slowdown) for resident, slowdown in slowdowns if slowdown is not None]
 
 
 def resident_profile(resident: Resident, held: GpuSet, book: ProfileBook) -> SoloProfile | None:
@@ -104,8 +124,10 @@ def _first_broken_limit(
 
 def _broken_limit(resident: Resident, slowdown: float, held: GpuSet, snapshot: ClusterSnapshot) -> str | None:
     job = resident.job
-    solo = resident_profile(resident, held, snapshot.profiles)
     limit = job.request.max_stretch
+    if limit is None and job.request.deadline_s is None:
+        return None
+    solo = resident_profile(resident, held, snapshot.profiles)
     stretch = predicted_stretch(
         job.progress, units_total_of(job.progress, solo), resident_unit_s(resident, solo), slowdown
     )

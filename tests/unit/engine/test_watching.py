@@ -15,7 +15,7 @@ from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
 from airflow_provider_eaco.core.policy.fifo_packed import FifoPackedPolicy
 from airflow_provider_eaco.core.policy.frontier import FrontierPolicy
 from airflow_provider_eaco.engine.watching import SetWatch
-from tests.builders import make_job, make_pair
+from tests.builders import make_job, make_pair, make_solo
 from tests.unit.engine.rig import Rig
 
 SETTINGS = PoolSettings()
@@ -83,7 +83,8 @@ def test_a_trial_without_reports_is_due_when_its_time_is_over(rig: Watched) -> N
 
 
 def test_other_beliefs_about_a_member_have_its_set_judged_anew(rig: Watched) -> None:
-    """What is believed decides whether a limit holds, so that a set is looked at again when that changes."""
+    """What a member does alone decides whether a limit holds, so that a set is looked at again when that
+    changes; what is believed of the set itself decides nothing."""
     asked = []
     judge = partial(rig.loop.judge_ahead, SETTINGS)
 
@@ -97,6 +98,9 @@ def test_other_beliefs_about_a_member_have_its_set_judged_anew(rig: Watched) -> 
     assert not watch.is_due(rig.clock.now_s())
     assert asked == [2]
     rig.profiles.save_coallocation(make_pair({"A": 1.07, "B": 1.06}))
+    assert not watch.is_due(rig.clock.now_s())
+    assert asked == [2]
+    rig.profiles.save_solo(make_solo("A", unit_s=107.0))
     assert not watch.is_due(rig.clock.now_s())
     assert asked == [2, 2]
 
