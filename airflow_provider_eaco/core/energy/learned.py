@@ -48,6 +48,8 @@ class LearnedPredictor:
     :param quantile: how often a member's slowdown is promised to be at most the careful one; above 0.5.
     """
 
+    learns_across = True
+
     def __init__(self, estimate_error: float, quantile: float = 0.9) -> None:
         if not 0.5 < quantile < 1:
             raise ValueError(f"quantile is {quantile!r}; it must be above 0.5 and below 1")

@@ -35,7 +35,12 @@ class Lesson:
 
 
 class Predictor(Protocol):
-    """Tells what families do to each other, and how sure that is."""
+    """Tells what families do to each other, and how sure that is.
+
+    ``learns_across``: what is measured of a set may change what is predicted of others.
+    """
+
+    learns_across: bool
 
     def predict(
         self, families: FamilySet, gpu_model: str, gpu_count: int, book: ProfileBook
@@ -69,6 +74,8 @@ class ConservativePredictor:
 
     :param estimate_error: relative error that is added to the slowdowns of a set that was never measured.
     """
+
+    learns_across = False
 
     def __init__(self, estimate_error: float) -> None:
         self._estimate_error = estimate_error

@@ -184,10 +184,17 @@ class ProfileBook:
         """Return the families of which another thing is believed than before where they run alone."""
         return _families_changed(before.solo, self.solo)
 
+    def sets_changed_since(self, before: ProfileBook) -> frozenset[FamilySet]:
+        """Return the sets of several families of which another thing is believed than before."""
+        return frozenset(_changed(before.coallocation, self.coallocation))
+
 
 def _families_changed(old: Mapping[ProfileKey, object], new: Mapping[ProfileKey, object]) -> frozenset[str]:
-    changed = [key.families for key in _exchanged(old, new) if old.get(key) != new.get(key)]
-    return frozenset().union(*changed)
+    return frozenset().union(*_changed(old, new))
+
+
+def _changed(old: Mapping[ProfileKey, object], new: Mapping[ProfileKey, object]) -> list[FamilySet]:
+    return [key.families for key in _exchanged(old, new) if old.get(key) != new.get(key)]
 
 
 def _exchanged(old: Mapping[ProfileKey, object], new: Mapping[ProfileKey, object]) -> Iterable[ProfileKey]:

@@ -88,8 +88,8 @@ def as_watching(policy: AdmissionPolicy) -> WatchingPolicy | None:
 
 
 def judges_sets_alone(policy: AdmissionPolicy) -> bool:
-    """Tell whether a review looks at the set, its node, the settings, the instant, and what is believed of its
-    members where they run alone, and at nothing else.
+    """Tell whether a review looks at nothing but the set, its node, the settings, the instant, and what is
+    believed of its members where they run alone.
 
     A policy says so with an attribute ``sets_alone`` in the class that has its ``review`` and ``all_due``: of
     one that overrides them what it inherited says nothing.

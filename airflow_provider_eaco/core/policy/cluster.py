@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_provider_eaco.core.model.gpu import Hardware
+from airflow_provider_eaco.core.model.profile import FamilySet
 from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import GpuSet, NodeState
 from airflow_provider_eaco.core.policy.changes import ChangeLog, replaced
-from airflow_provider_eaco.core.policy.facts import CycleFacts, SetKind
+from airflow_provider_eaco.core.policy.facts import Changed, CycleFacts, SetKind
 from airflow_provider_eaco.core.policy.groups import HeldSet, SetGroup, SetOrder
 
 
@@ -50,6 +51,7 @@ class _Known:
 
 
 _NO_SETS: Mapping[SetOrder, HeldSet] = {}
+_NOBODY: frozenset[str] = frozenset()
 # So many changes are kept in any case for those who have not followed for a while.
 _KEPT_AT_LEAST = 1000
 
@@ -74,23 +76,23 @@ class Cluster:
         self._full: Counter[tuple[int, str]] = Counter()
         self._closed: dict[int, Counter[str]] = {}
         self._counts: Counter[int] = Counter()
+        # By the families of a set of several: on which nodes there are such, and how many.
+        self._nodes_of: dict[FamilySet, Counter[str]] = {}
 
-    def begin(self, *, read_anew: bool, changed: frozenset[str]) -> None:
-        """Begin a cycle at the facts' new instant.
+    def begin(self, *, read_anew: bool) -> None:
+        """Begin a cycle at the facts' new instant, with what is believed now.
 
         :param read_anew: whether other readings came with it.
-        :param changed: the families of which other things are believed now.
         """
         self._pass_time()
-        if changed:
+        changed = self.facts.changed
+        if changed != Changed():
             self._believe_anew(changed)
-        if read_anew or changed:
-            for name, known in list(self._known.items()):
-                if not (known.sets or read_anew):
-                    continue
-                kept = _NO_SETS if read_anew else _without(known.sets, changed, self.facts.changed_alone)
-                if read_anew or kept is not known.sets:
-                    self._exchange(name, known, self._arrange(known.state, known, kept))
+        for name in list(self._known if read_anew else self._holders(changed)):
+            known = self._known[name]
+            kept = _NO_SETS if read_anew else self._without(known.sets, changed)
+            if read_anew or kept is not known.sets:
+                self._exchange(name, known, self._arrange(known.state, known, kept))
         # Beyond this it is less work to look at everything than to catch up.
         self.changes.keep(4 * len(self._known) + _KEPT_AT_LEAST)
         for gpus, touched in self._touched.items():
@@ -104,15 +106,27 @@ class Cluster:
             else:
                 del self._dated[group]
 
-    def _believe_anew(self, changed: frozenset[str]) -> None:
+    def _believe_anew(self, changed: Changed) -> None:
+        newcomers = changed.newcomers()
         for gpus, groups in self._groups.items():
             for kind, group in list(groups.items()):
-                group.forget(changed)
-                if not changed.isdisjoint(kind.families):
+                joining = newcomers.get(kind.families, _NOBODY)
+                if changed.concerns(kind.families):
                     groups[kind] = anew = group.made_anew()
                     self.touched(gpus).extend((group, anew))
                     if anew.dated:
                         self._dated[anew] = None
+                elif joining or changed.families:
+                    group.forget(joining | changed.families)
+                    # Whoever is of a family that is believed otherwise looks at all groups anew.
+                    if joining:
+                        self.touched(gpus).add(group)
+
+    def _holders(self, changed: Changed) -> Iterable[str]:
+        """Return the nodes with sets of which a newcomer may meet something else, and maybe more."""
+        if changed.families:
+            return self._known
+        return dict.fromkeys(name for members in changed.sets for name in self._nodes_of.get(members, ()))
 
     def sync(self, nodes: Mapping[str, NodeState]) -> None:
         """Follow a snapshot; afterwards every answer is about these nodes."""
@@ -204,6 +218,8 @@ class Cluster:
     def _learn(self, held: HeldSet) -> None:
         kind, closed = held.facts.kind, held.facts.closed
         self._counts[kind.gpus] += 1
+        if len(kind.families) > 1:
+            self._nodes_of.setdefault(kind.families, Counter())[held.facts.placement.node] += 1
         if closed is not None:
             self._closed.setdefault(kind.gpus, Counter())[closed] += 1
         elif held.facts.full:
@@ -221,6 +237,8 @@ class Cluster:
     def _forget(self, held: HeldSet) -> None:
         kind, closed = held.facts.kind, held.facts.closed
         self._counts[kind.gpus] -= 1
+        if len(kind.families) > 1:
+            self._leave(kind.families, held.facts.placement.node)
         if closed is not None:
             self._closed[kind.gpus][closed] -= 1
         elif held.facts.full:
@@ -230,16 +248,18 @@ class Cluster:
             group.remove(held)
             self.touched(kind.gpus).add(group)
 
+    def _leave(self, families: FamilySet, name: str) -> None:
+        nodes = self._nodes_of[families]
+        nodes[name] -= 1
+        if not nodes[name]:
+            del nodes[name]
 
-def _without(
-    sets: Mapping[SetOrder, HeldSet], changed: frozenset[str], changed_alone: frozenset[str]
-) -> Mapping[SetOrder, HeldSet]:
-    """Return the sets that are as before; of a job alone only what its family does alone matters."""
-    kept = [
-        held
-        for held in sets.values()
-        if (changed if len(held.facts.kind.families) > 1 else changed_alone).isdisjoint(
-            held.facts.kind.families
-        )
-    ]
-    return sets if len(kept) == len(sets) else {held.order: held for held in kept}
+    def _without(self, sets: Mapping[SetOrder, HeldSet], changed: Changed) -> Mapping[SetOrder, HeldSet]:
+        """Return the sets that are as before; of a job alone only what its family does alone matters."""
+        alone = Changed(self.facts.changed_alone)
+
+        def stays(members: FamilySet) -> bool:
+            return not (changed if len(members) > 1 else alone).concerns(members)
+
+        kept = {order: held for order, held in sets.items() if stays(held.facts.kind.families)}
+        return sets if len(kept) == len(sets) else kept

@@ -152,8 +152,10 @@ class _View:
 
     def _begin(self, snapshot: ClusterSnapshot) -> None:
         read_anew = self.facts.readings != snapshot.readings
-        changed = self.facts.move_to(snapshot)
-        self.cluster.begin(read_anew=read_anew, changed=changed)
+        self.facts.move_to(snapshot)
+        self.cluster.begin(read_anew=read_anew)
+        # Of a set that is predicted otherwise the cluster tells those who meet it.
+        changed = self.facts.changed.families
         if changed or len(self._sites) + len(self._offers) > _MANY:
             self._sites = {
                 needs: site

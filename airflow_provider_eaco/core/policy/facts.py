@@ -85,6 +85,28 @@ class SetFacts:
 _Predicted = tuple[FamilySet, str, int]
 
 
+class Changed(NamedTuple):
+    """What is believed otherwise than before: all that one of ``families`` has to do with, and of sets of
+    several families exactly ``sets``.
+    """
+
+    families: frozenset[str] = frozenset()
+    sets: frozenset[FamilySet] = frozenset()
+
+    def concerns(self, members: FamilySet) -> bool:
+        """Tell whether something else may be predicted of the set."""
+        return members in self.sets or not self.families.isdisjoint(members)
+
+    def newcomers(self) -> Mapping[FamilySet, set[str]]:
+        """Return, by the residents, the families that would make one of ``sets`` with them."""
+        found: dict[FamilySet, set[str]] = {}
+        for members in self.sets:
+            for place, family in enumerate(members):
+                residents = FamilySet(members[:place] + members[place + 1 :])
+                found.setdefault(residents, set()).add(family)
+        return found
+
+
 class CycleFacts:
     """Facts under one instant, one book of profiles, one set of readings and one pool's settings.
 
@@ -97,6 +119,7 @@ class CycleFacts:
         self.settings: PoolSettings = snapshot.pool.settings
         self.predictor = make_predictor(self.settings.predictor or predictor, self.settings.estimate_error)
         self.book: ProfileBook = snapshot.profiles
+        self.changed = Changed()
         self.changed_alone: frozenset[str] = frozenset()
         self._predictions: dict[_Predicted, SetPrediction | None] = {}
         self._predicted_of: dict[str, set[_Predicted]] = {}
@@ -105,17 +128,12 @@ class CycleFacts:
     def move_to(self, snapshot: ClusterSnapshot) -> frozenset[str]:
         """Be about another snapshot with the same settings; return the families of which facts differ.
 
-        ``changed_alone`` are then those of which what they do alone has changed.
+        ``changed`` tells this set by set, and ``changed_alone`` has those of which what they do alone has
+        changed.
         """
-        changed: frozenset[str] = frozenset()
-        self.changed_alone = changed
+        self.changed, self.changed_alone = Changed(), frozenset()
         if snapshot.profiles is not self.book:
-            self.changed_alone = snapshot.profiles.families_changed_alone_since(self.book)
-            changed = self.predictor.families_changed(self.book, snapshot.profiles)
-            self.book = snapshot.profiles
-            for family in changed:
-                for key in self._predicted_of.pop(family, ()):
-                    self._predictions.pop(key, None)
+            self._believe(snapshot.profiles)
         self.now_s = snapshot.now_s
         self._nodes = snapshot.nodes
         self._alike: Mapping[Hardware, frozenset[str]] | None = None
@@ -127,7 +145,22 @@ class CycleFacts:
             for uuid, reading in self.readings.items()
             if reading.is_used_by_others(margin_mib)
         }
-        return changed
+        return self.changed.families.union(*self.changed.sets)
+
+    def _believe(self, book: ProfileBook) -> None:
+        self.changed_alone = book.families_changed_alone_since(self.book)
+        if self.predictor.learns_across:
+            self.changed = Changed(self.predictor.families_changed(self.book, book))
+        else:
+            self.changed = Changed(self.changed_alone, book.sets_changed_since(self.book))
+        self.book = book
+        for family in self.changed.families:
+            for key in self._predicted_of.pop(family, ()):
+                self._predictions.pop(key, None)
+        for members in self.changed.sets:
+            for key in self._predicted_of.get(members[0], ()):
+                if key[0] == members:
+                    self._predictions.pop(key, None)
 
     def are_of(self, snapshot: ClusterSnapshot) -> bool:
         """Tell whether these are the facts of that snapshot, whichever launches it has seen."""

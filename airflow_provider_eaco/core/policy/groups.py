@@ -7,7 +7,7 @@ found once a group, and which of the group's residents bear it once until the gr
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
@@ -118,7 +118,7 @@ class SetGroup:
         """Be about the facts' new instant."""
         self._willing.clear()
 
-    def forget(self, families: frozenset[str]) -> None:
+    def forget(self, families: Iterable[str]) -> None:
         """Drop what was found about these families as newcomers."""
         for family in families:
             for insists in (False, True):
