@@ -173,14 +173,19 @@ class Cluster:
             self.changes.add(name)
         gone = _NO_SETS if before is None else before.sets
         come = _NO_SETS if after is None else after.sets
+        renewed: set[SetOrder] = set()
         # Most sets of a node stay the same object, which is seen at once; comparing their facts takes longer.
         for order, held in gone.items():
             now = come.get(order)
             if now is not held and now != held:
-                self._forget(held)
+                if now is not None and _differ_in_bearing(held, now):
+                    self._renew(held, now)
+                    renewed.add(order)
+                else:
+                    self._forget(held)
         for order, held in come.items():
             earlier = gone.get(order)
-            if earlier is not held and earlier != held:
+            if earlier is not held and order not in renewed and earlier != held:
                 self._learn(held)
 
     def _arrange(self, state: NodeState, before: _Known | None, kept: Mapping[SetOrder, HeldSet]) -> _Known:
@@ -211,9 +216,7 @@ class Cluster:
         was, known = before
         if was is held:
             return known
-        # Whom nobody can join is not asked how much more its residents bear.
-        takes_nobody = known.facts.full or known.facts.closed is not None
-        return known if takes_nobody and self.facts.meets_alike(was, held) else None
+        return known.after_reports(held) if self.facts.meets_alike(was, held) else None
 
     def _learn(self, held: HeldSet) -> None:
         kind, closed = held.facts.kind, held.facts.closed
@@ -232,6 +235,12 @@ class Cluster:
             group.add(held)
             if held.facts.dated:
                 self._dated[group] = None
+            self.touched(kind.gpus).add(group)
+
+    def _renew(self, before: HeldSet, after: HeldSet) -> None:
+        kind = after.facts.kind
+        group = self._groups[kind.gpus][kind]
+        if group.renew(before, after):
             self.touched(kind.gpus).add(group)
 
     def _forget(self, held: HeldSet) -> None:
@@ -263,3 +272,18 @@ class Cluster:
 
         kept = {order: held for order, held in sets.items() if stays(held.facts.kind.families)}
         return sets if len(kept) == len(sets) else kept
+
+
+def _differ_in_bearing(one: HeldSet, other: HeldSet) -> bool:
+    """Tell whether two sets on the same GPUs are open, and differ at most in what their residents bear."""
+    here, there = one.facts, other.facts
+    return (
+        here.bearing is not None
+        and there.bearing is not None
+        and here.job_ids == there.job_ids
+        and here.kind == there.kind
+        and here.dated == there.dated
+        and here.free_mib == there.free_mib
+        and here.usable_mib == there.usable_mib
+        and one.host_free_mib == other.host_free_mib
+    )

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_provider_eaco.core.energy.learned import make_predictor
-from airflow_provider_eaco.core.energy.outlook import (
-    slowdown_within_deadline,
-    slowdown_within_stretch,
-    units_left,
-    units_total_of,
-)
 from airflow_provider_eaco.core.energy.power_levels import FULL_POWER, Way, ways_of
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Hardware, Node
@@ -22,33 +15,9 @@ from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits, PredictorName
 from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook, SoloProfile, family_set
 from airflow_provider_eaco.core.model.quick_init import quick_init
-from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, Resident
-from airflow_provider_eaco.core.policy.trial import resident_profile, resident_unit_s
-
-
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How much slowdown one resident bears.
-
-    ``stretch`` credits what the run has saved so far; ``plain`` is the bare stretch limit, which counts for a
-    set that was undone before. ``left_s`` device seconds are to be done by the deadline.
-    """
-
-    family: str
-    who: str
-    stretch: float
-    plain: float
-    deadline_at_s: float | None
-    left_s: float | None
-    time_scale: float
-
-    def slowdown(self, now_s: float, *, undone: bool) -> float | None:
-        """Return the largest that it bears from now on, ``None`` when that cannot be told."""
-        until = slowdown_within_deadline(self.left_s, self.deadline_at_s, now_s, self.time_scale)
-        if until is None:
-            return None
-        return min(self.stretch, until, self.plain) if undone else min(self.stretch, until)
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
+from airflow_provider_eaco.core.policy.bearing import Bearing, Tolerance
+from airflow_provider_eaco.core.policy.trial import resident_profile
 
 
 class SetKind(NamedTuple):
@@ -68,7 +37,7 @@ class SetFacts:
 
     ``free_mib`` per GPU is what peaks leave of ``usable_mib``; ``None`` is unknown, which forbids sharing.
     ``dated``: what its residents bear changes as time goes by, since one has a deadline. Of a set that takes
-    nobody neither memory nor ``tolerances`` are told.
+    nobody neither memory nor what its residents bear (``bearing``) are told.
     """
 
     kind: SetKind
@@ -78,8 +47,30 @@ class SetFacts:
     full: bool
     usable_mib: int | None
     free_mib: int | None
-    tolerances: tuple[Tolerance, ...]
+    bearing: Bearing | None
     dated: bool
+
+    @property
+    def tolerances(self) -> tuple[Tolerance, ...]:
+        """How much slowdown those of its residents bear who have a limit."""
+        return () if self.bearing is None else self.bearing.tolerances
+
+    def after_reports(self, held: GpuSet) -> SetFacts:
+        """Return the set with what has been reported since; :meth:`CycleFacts.meets_alike` has to hold."""
+        bearing = None if self.bearing is None else self.bearing.after_reports(held)
+        if bearing is self.bearing:
+            return self
+        return SetFacts(
+            self.kind,
+            self.placement,
+            self.job_ids,
+            self.closed,
+            self.full,
+            self.usable_mib,
+            self.free_mib,
+            bearing,
+            dated=self.dated,
+        )
 
 
 _Predicted = tuple[FamilySet, str, int]
@@ -214,7 +205,7 @@ class CycleFacts:
         closed = self._closed(held, node)
         full = len(residents) >= self.settings.max_residents
         if full or closed is not None:
-            return SetFacts(kind, held.placement, job_ids, closed, full, None, None, (), dated=False)
+            return SetFacts(kind, held.placement, job_ids, closed, full, None, None, None, dated=False)
         usable = [gpu.memory_usable_mib for gpu in held.gpus]
         known_usable = [amount for amount in usable if amount is not None]
         usable_mib = min(known_usable) if len(known_usable) == len(usable) else None
@@ -227,7 +218,7 @@ class CycleFacts:
             full,
             usable_mib,
             None if usable_mib is None or reserved_mib is None else usable_mib - reserved_mib,
-            self._tolerances(held, node.time_scale),
+            Bearing(held, [resident_profile(each, held, self.book) for each in residents], node.time_scale),
             dated=any(resident.job.request.deadline_s is not None for resident in residents),
         )
 
@@ -279,27 +270,6 @@ class CycleFacts:
             total_mib += peak_mib
         readings = [self.readings[gpu.uuid] for gpu in held.gpus if gpu.uuid in self.readings]
         return max([total_mib, *(reading.memory_used_mib or 0 for reading in readings)])
-
-    def _tolerances(self, held: GpuSet, time_scale: float) -> tuple[Tolerance, ...]:
-        """Return what the residents bear, by name, so that of several limits it is always one that breaks."""
-        found = [self._tolerance(resident, held, time_scale) for resident in held.residents]
-        return tuple(sorted(found, key=lambda tolerance: (tolerance.who, tolerance.family)))
-
-    def _tolerance(self, resident: Resident, held: GpuSet, time_scale: float) -> Tolerance:
-        request, progress = resident.job.request, resident.job.progress
-        plain = math.inf if request.max_stretch is None else request.max_stretch
-        solo = resident_profile(resident, held, self.book)
-        unit_s = resident_unit_s(resident, solo)
-        total, left = units_total_of(progress, solo), units_left(progress, solo)
-        return Tolerance(
-            request.family,
-            resident.job.label,
-            slowdown_within_stretch(progress, total, unit_s, request.max_stretch),
-            plain,
-            resident.job.deadline_at_s,
-            None if left is None or unit_s is None else left * unit_s,
-            time_scale,
-        )
 
 
 def is_exclusive(job: Job, settings: PoolSettings) -> bool:

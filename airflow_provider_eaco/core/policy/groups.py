@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.profile import SoloProfile, family_set
 from airflow_provider_eaco.core.model.quick_init import quick_init
+from airflow_provider_eaco.core.model.snapshot import GpuSet
 from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.facts import CycleFacts, SetFacts, SetKind
 from airflow_provider_eaco.core.policy.filters import Obstacle
@@ -33,6 +34,11 @@ class HeldSet:
     @classmethod
     def of(cls, facts: SetFacts, host_free_mib: int | None) -> HeldSet:
         return cls((facts.placement.node, facts.placement.gpu_uuids), facts, host_free_mib)
+
+    def after_reports(self, held: GpuSet) -> HeldSet:
+        """Return the set with what its residents have reported since."""
+        facts = self.facts.after_reports(held)
+        return self if facts is self.facts else HeldSet(self.order, facts, self.host_free_mib)
 
 
 @quick_init
@@ -113,6 +119,16 @@ class SetGroup:
         del self.sets[bisect_left(self.sets, held.order, key=_order_of_set)]
         self.dated -= held.facts.dated
         self._willing.clear()
+
+    def renew(self, before: HeldSet, after: HeldSet) -> bool:
+        """Put a set in the place of one that differs in what its residents bear.
+
+        :return: whether an answer that somebody got here may differ by that.
+        """
+        self.sets[bisect_left(self.sets, before.order, key=_order_of_set)] = after
+        asked = bool(self._willing)
+        self._willing.clear()
+        return asked
 
     def pass_time(self) -> None:
         """Be about the facts' new instant."""
