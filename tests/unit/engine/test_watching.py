@@ -84,7 +84,8 @@ def test_a_trial_without_reports_is_due_when_its_time_is_over(rig: Watched) -> N
 
 def test_other_beliefs_about_a_member_have_its_set_judged_anew(rig: Watched) -> None:
     """What a member does alone decides whether a limit holds, so that a set is looked at again when that
-    changes; what is believed of the set itself decides nothing."""
+    changes; what is believed of the set itself decides nothing.
+    """
     asked = []
     judge = partial(rig.loop.judge_ahead, SETTINGS)
 
