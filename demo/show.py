@@ -54,8 +54,8 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
         title="Tasks (device time and energy of the simulated nodes)",
         title_justify="left",
         caption="stretch: time on GPUs / time that the same work takes alone; each task allows "
-        f"{MAX_STRETCH:.2f}. A set that looks good is tried for an epoch: where it turns out slow, its members "
-        "may end above,\nand the one that joined last pauses until it is started again.",
+        f"{MAX_STRETCH:.2f}. A set that looks good is tried for an epoch; if it turns out slow, its members "
+        "may end above\nit, and the one that joined last pauses until it is started again.",
         caption_justify="left",
     )
     for column in ("policy", "task", "node", "co-residents"):
