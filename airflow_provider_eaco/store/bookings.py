@@ -24,6 +24,8 @@ _COLUMNS = tuple(
     booking_table.c[name]
     for name in ("booking_id", "node", "gpu_uuids", "starts_at", "ends_at", "name", "note", "told")
 )
+# What a column of numbers holds.
+_LARGEST = 2**63 - 1
 
 
 class SqlBookings:
@@ -84,6 +86,8 @@ class SqlBookings:
 
         ``None``: there is none with this number, or it has ended.
         """
+        if not 0 < booking_id <= _LARGEST:
+            return None
         with self._database.writing() as connection:
             now_s = self._database.now_s(connection)
             own = booking_table.c.booking_id == booking_id

@@ -79,7 +79,8 @@ class BookingContract:
         assert bookings.present() == ()
         assert bookings.end(other.booking_id) is None
         assert bookings.end(later.booking_id) is None
-        assert bookings.end(12345) is None
+        for unknown in (12345, 0, -1, 2**63, 10**30):
+            assert bookings.end(unknown) is None
         assert bookings.book(replace(ADA, gpus=("1",), from_s=None)).booking_id > other.booking_id
 
     def test_a_grant_that_was_planned_before_the_booking_is_too_late(

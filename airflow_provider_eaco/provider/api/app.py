@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from airflow_provider_eaco import __version__
 from airflow_provider_eaco.provider.api import (
+    bookings,
     cluster,
     decisions,
     energy,
@@ -33,7 +34,7 @@ def create_app() -> FastAPI:
         redoc_url=None,
     )
     install_handlers(app)
-    for part in (cluster, queue, stories, timeline, energy, profiles, decisions, nodes):
+    for part in (cluster, queue, stories, timeline, energy, profiles, decisions, nodes, bookings):
         app.include_router(part.router, prefix=API, responses=RESPONSES)
     app.include_router(pages.router)
 

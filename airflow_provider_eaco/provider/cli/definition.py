@@ -83,6 +83,30 @@ ARG_MAX_RESIDENTS = _arg(
 ARG_MAX_STRETCH = _arg(
     "--max-stretch", metavar="X", default=None, help="limit of run time / time alone for every task, or none"
 )
+ARG_BOOKED_GPUS = _arg(
+    "--gpus",
+    metavar="GPU,...",
+    default=None,
+    help="indices or UUIDs with commas between (default: all GPUs of the node)",
+)
+ARG_FROM = _arg(
+    "--from",
+    dest="begins",
+    metavar="INSTANT",
+    default="now",
+    help="now, or an instant as in ISO 8601, UTC unless it says otherwise (default: now)",
+)
+ARG_UNTIL = _arg(
+    "--until",
+    required=True,
+    metavar="INSTANT",
+    help="an instant, or how long after its beginning, such as 90min, 4h or 2d",
+)
+ARG_FOR = _arg(
+    "--for", dest="whom", required=True, metavar="NAME", help="who has them: tasks that wait are told so"
+)
+ARG_NOTE = _arg("--note", metavar="TEXT", default="", help="what else is to be known of it")
+ARG_BOOKING = _arg("booking", type=int, metavar="ID", help="number of the booking, as `bookings` shows it")
 ARG_POOL_NAME = _arg("name", metavar="NAME", help="name of a GPU pool, as `status` shows it")
 
 
@@ -165,6 +189,27 @@ _DRAIN = _command(
     ARG_UNDO,
 )
 
+_BOOKINGS = (
+    _command(
+        "book",
+        "booking_commands.book",
+        "Keep GPUs of a node free of tasks for somebody outside Airflow, for a span of time",
+        ARG_NODE,
+        ARG_BOOKED_GPUS,
+        ARG_FROM,
+        ARG_UNTIL,
+        ARG_FOR,
+        ARG_NOTE,
+    ),
+    _command("bookings", "booking_commands.bookings", "List the bookings that have not ended"),
+    _command(
+        "unbook",
+        "booking_commands.unbook",
+        "End a booking, or call one off that has not begun",
+        ARG_BOOKING,
+    ),
+)
+
 _DB = GroupCommand(
     name="db",
     help="The provider's own tables",
@@ -214,6 +259,7 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                 _PROFILES,
                 _SIMULATE,
                 _DRAIN,
+                *_BOOKINGS,
                 _command("hold", "control_commands.hold", "Keep a waiting task from starting", ARG_TASK),
                 _command("release", "control_commands.release", "End the hold of a task", ARG_TASK),
                 _POOLS,

@@ -19,6 +19,8 @@ CHANGES = {
     ("POST", "/jobs/{job_id}/release"): "user",
     ("POST", "/nodes/{node}/drain"): "op",
     ("POST", "/nodes/{node}/undrain"): "op",
+    ("POST", "/bookings"): "op",
+    ("DELETE", "/bookings/{booking_id}"): "op",
     ("POST", "/profiles/import"): "op",
     ("PUT", "/profiles/{profile_id}/stale"): "op",
     ("DELETE", "/profiles/{profile_id}"): "op",
@@ -47,7 +49,12 @@ def schema(clients: dict[str, Client]) -> dict[str, Any]:
 def arguments(waiting_job: Any, clients: dict[str, Client]) -> dict[str, str]:
     """What stands for each parameter of a path."""
     profile = clients["viewer"].get("/api/v1/profiles?limit=1").json()["items"][0]
-    return {"job_id": waiting_job.job_id(), "node": "small", "profile_id": profile["profile_id"]}
+    return {
+        "job_id": waiting_job.job_id(),
+        "node": "small",
+        "profile_id": profile["profile_id"],
+        "booking_id": "999999",
+    }
 
 
 def _operations(schema: dict[str, Any]) -> list[tuple[str, str]]:
@@ -58,6 +65,7 @@ def _call(client: Client, method: str, path: str, arguments: dict[str, str]) -> 
     bodies = {
         "/api/v1/profiles/import": {"format": "csv", "text": CSV},
         "/api/v1/profiles/{profile_id}/stale": {"stale": False},
+        "/api/v1/bookings": {"node": "nowhere", "until_s": 2e9, "name": "Ada"},
     }
     query = "?dag_id=told&run_id=none" if path == "/api/v1/task-jobs" else ""
     return client.call(method, path.format(**arguments) + query, json=bodies.get(path))
@@ -107,6 +115,8 @@ def test_no_path_names_a_file_of_the_disk(clients: dict[str, Client]) -> None:
         ("POST", "/api/v1/jobs/nobody/hold", 404, "not_found"),
         ("POST", "/api/v1/nodes/nowhere/drain", 404, "not_found"),
         ("DELETE", f"/api/v1/profiles/{'0' * 32}", 404, "not_found"),
+        ("DELETE", "/api/v1/bookings/999999", 404, "not_found"),
+        ("POST", "/api/v1/bookings", 400, "invalid_request"),
     ],
 )
 def test_errors_have_one_form(
@@ -178,6 +188,47 @@ def test_a_change_stands_in_the_audit_log(waiting_job: Any, clients: dict[str, C
 
 def _lines(rig: Rig) -> list[dict[str, Any]]:
     return rig.airflow.query("SELECT * FROM log WHERE event LIKE 'eaco user %' ORDER BY id")
+
+
+def test_gpus_are_booked_and_given_back(clients: dict[str, Client], rig: Rig) -> None:
+    """Who may change pools books GPUs once and ends that, each with a line in the audit log; all see it, and
+    what cannot be booked is refused by its argument.
+    """
+    before, path = len(_lines(rig)), "/api/v1/bookings"
+    begin_s = clients["viewer"].get(path).json()["now_s"] + 3 * 86400
+    new = {
+        "node": "shared-2",
+        "gpus": [0, "1"],
+        "from_s": begin_s,
+        "until_s": begin_s + 3600,
+        "name": "Ada <b>",
+    }
+    for name in ("viewer", "user"):
+        assert clients[name].call("POST", path, json=new).status_code == 403
+    made = clients["op"].call("POST", path, json=new).json()
+    assert clients["viewer"].get(path).json()["items"] == [made]
+    assert (made["name"], len(made["gpu_uuids"]), made["from_s"]) == ("Ada <b>", 2, begin_s)
+    for changes, status, told in (
+        ({"gpus": []}, 409, "is booked by Ada <b> from "),
+        ({"gpus": [8]}, 400, "gpus: node shared-2 has no GPU '8'"),
+        ({"node": "nowhere"}, 404, "node: no node is named 'nowhere'"),
+        ({"until_s": begin_s}, 400, "until_s: "),
+        ({"from_s": 0}, 400, "from_s: 1970-01-01 00:00 UTC is in the past"),
+        ({"name": ""}, 400, "name: is empty"),
+    ):
+        answer = clients["op"].call("POST", path, json={**new, **changes})
+        assert (answer.status_code, told in answer.json()["error"]["message"]) == (status, True), answer.text
+    own = f"{path}/{made['booking_id']}"
+    assert clients["user"].call("DELETE", own).status_code == 403
+    assert clients["op"].call("DELETE", own).status_code == 204
+    assert clients["op"].call("DELETE", own).status_code == 404
+    assert clients["viewer"].get(path).json()["items"] == []
+    lines = _lines(rig)[before:]
+    assert [(line["event"], line["owner"]) for line in lines] == [
+        ("eaco user book", "op"),
+        ("eaco user unbook", "op"),
+    ]
+    assert all("Ada <b>" in line["extra"] for line in lines)
 
 
 def test_a_running_task_cannot_be_held(clients: dict[str, Client], waiting_job: Any, rig: Rig) -> None:
