@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from airflow_provider_eaco.dispatch.local import LocalDispatcher
+    from airflow_provider_eaco.provider.node_sleep import NodeSleeper
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ SLOTLESS_INTERVAL_S = 2.0
 UNWANTED_INTERVAL_S = 3.0
 MEMORY_INTERVAL_S = 2.0
 METRICS_INTERVAL_S = 10.0
+SLEEP_INTERVAL_S = 5.0
 HOUSEKEEPING_INTERVAL_S = 15.0
 # Airflow fails a task that stays queued for task_queued_timeout; held ones are refreshed often within it.
 _KEEP_ALIVE_PART = 4
@@ -93,6 +95,7 @@ class Lanes:
         self._unwanted_due = Every(UNWANTED_INTERVAL_S)
         self._memory_due = Every(MEMORY_INTERVAL_S)
         self._metrics_due = Every(METRICS_INTERVAL_S)
+        self._sleep_due = Every(SLEEP_INTERVAL_S)
         self._metrics = Metrics(metrics_client())
         self._housekeeping_due = Every(HOUSEKEEPING_INTERVAL_S)
         self._housekeeper: Housekeeper | None = None
@@ -182,6 +185,9 @@ class Lanes:
             yield "holding", self.gpu.hold
             if self.slotless is not None and self._slotless_due.due():
                 yield "tasks without a slot", self._look_for_slotless
+            sleeper = self.gpu.services.sleeper
+            if sleeper is not None and sleeper.is_needed and self._sleep_due.due():
+                yield "node sleep", partial(self._sleep_nodes, self.gpu, sleeper)
             yield "admission", self.gpu.admit
             yield "launch", self.gpu.launch
             yield "occupancy", self.gpu.occupy
@@ -273,6 +279,10 @@ class Lanes:
         else:
             limits.step(gpu.services.ledger.view(), own)
 
+    @staticmethod
+    def _sleep_nodes(gpu: GpuLane, sleeper: NodeSleeper) -> None:
+        sleeper.step(gpu.services.ledger.view())
+
     def _log_path_of(self, ti: Any) -> str | None:
         try:
             return make_workload(ti, self._executor).log_path
@@ -307,8 +317,8 @@ class Lanes:
         gpu, housekeeper = self.gpu, self._housekeeper
         if gpu is None or housekeeper is None:
             return
-        view = gpu.services.ledger.view()
-        housekeeper.forget_nodes(view)
+        view, sleeper = gpu.services.ledger.view(), gpu.services.sleeper
+        housekeeper.forget_nodes(view if sleeper is None else sleeper.seen(view))
         threshold_s = int(self._executor.conf.get("scheduler", "scheduler_health_check_threshold") or 30)
         known = gpu.known_ids()
         with own_session() as session:

@@ -134,6 +134,19 @@ OPTIONS: tuple[Option, ...] = (
         '{"kind": "redfish", "url": "https://bmc.example.org/redfish/v1/Chassis/1/Power"}',
     ),
     Option(
+        "node_sleep",
+        "string",
+        "",
+        "How nodes with a worker are put to sleep and woken, as a JSON object: node -> settings. sleep and "
+        "wake are commands that the scheduler runs on its own machine, as lists of words, without a shell. "
+        "idle_s: seconds without a task after which an idle node is put to sleep (null: only when a policy "
+        "says so), wake_timeout_s: seconds within which a node that was woken has to report before it is "
+        "drained (600), command_timeout_s: seconds after which a command is ended (30). Empty: no node is "
+        "ever put to sleep.",
+        '{"gpu-2": {"sleep": ["ssh", "gpu-2", "sudo", "systemctl", "suspend"], '
+        '"wake": ["wakeonlan", "00:00:5e:00:53:01"], "idle_s": 900}}',
+    ),
+    Option(
         "carbon_g_per_kwh",
         "string",
         "",

@@ -27,6 +27,7 @@ from airflow_provider_eaco.provider.settings import EacoSettings
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from airflow_provider_eaco.provider.node_sleep import NodeSleeper
     from airflow_provider_eaco.provider.power_limits import AppliedLimits
 
 
@@ -117,7 +118,8 @@ class Services:
 
     ``enqueue`` writes a waiting job through somebody else's session; ``session`` opens one of our own;
     ``save_readings`` keeps what the meters read for those who have none at hand (CLI, UI);
-    ``energy_by_pool`` tells the joules of this month by Airflow pool; ``limits`` sets power limits.
+    ``energy_by_pool`` tells the joules of this month by Airflow pool; ``limits`` sets power limits,
+    ``sleeper`` puts nodes to sleep.
     """
 
     settings: EacoSettings
@@ -135,3 +137,4 @@ class Services:
     workers: Workers = field(default_factory=NoWorkers)
     energy_by_pool: Callable[[], Mapping[str, float]] = dict
     limits: AppliedLimits | None = None
+    sleeper: NodeSleeper | None = None

@@ -54,6 +54,7 @@ from airflow_provider_eaco.provider.option_values import (
     whole,
 )
 from airflow_provider_eaco.provider.options import DEFAULTS, EXAMPLES, SECTION
+from airflow_provider_eaco.provider.sleep_settings import SleepSettings, node_sleep
 
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 # Far below any priority weight, and within what every database stores.
@@ -84,6 +85,7 @@ class EacoSettings:
     simulated_truth: tuple[Mapping[str, Any], ...] = ()
     telemetry: GpuSource = GpuSource.AUTO
     node_power: NodePowerSettings | None = None
+    node_sleep: tuple[SleepSettings, ...] = ()
     carbon_g_per_kwh: float | None = None
     price_per_kwh: float | None = None
     currency: str = ""
@@ -160,7 +162,7 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         simulated_state=_state_file(read("simulated_state"), home),
         simulated_truth=read_objects("simulated_truth", read("simulated_truth")),
         telemetry=source,
-        node_power=node_power(read("node_power")),
+        **_whole_nodes(read, name),
         **_per_kwh(read),
         are_nodes_listed=nodes_text.strip().lower() not in {"auto", "none"},
         host=name,
@@ -171,6 +173,14 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         node_api_url=read("node_api_url").strip().rstrip("/"),
         home=home,
     )
+
+
+def _whole_nodes(read: Callable[[str], str], host: str) -> dict[str, Any]:
+    """Return how the power of this machine is read, and how other nodes sleep."""
+    return {
+        "node_power": node_power(read("node_power")),
+        "node_sleep": node_sleep(read("node_sleep"), host),
+    }
 
 
 def _per_kwh(read: Callable[[str], str]) -> dict[str, Any]:

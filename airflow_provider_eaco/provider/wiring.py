@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
+from airflow_provider_eaco.core.ports import LedgerView
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_owner import ProcessOwners
@@ -19,8 +21,10 @@ from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.provider import workloads
 from airflow_provider_eaco.provider.compat import own_session
 from airflow_provider_eaco.provider.node_api.door import NodeDoor
-from airflow_provider_eaco.provider.node_settings import GpuSource
-from airflow_provider_eaco.provider.node_wiring import make_node_door, make_worker_side
+from airflow_provider_eaco.provider.node_settings import DispatchChoice, GpuSource
+from airflow_provider_eaco.provider.node_sleep import Around, NodeSleeper
+from airflow_provider_eaco.provider.node_wiring import WorkerSide, make_node_door, make_worker_side
+from airflow_provider_eaco.provider.outside_commands import OutsideCommands
 from airflow_provider_eaco.provider.pools import pool_states
 from airflow_provider_eaco.provider.power_limits import AppliedLimits, without_applied
 from airflow_provider_eaco.provider.series_feed import SeriesFeed
@@ -37,6 +41,7 @@ from airflow_provider_eaco.store.inventory import SqlReadings
 from airflow_provider_eaco.store.jobs import enqueue
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.node_credentials import SqlNodeCredentials
+from airflow_provider_eaco.store.node_sleep import SqlNodeSleep
 from airflow_provider_eaco.store.past import PastReads
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
@@ -56,6 +61,8 @@ from airflow_provider_eaco.telemetry.simulated import (
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+
+log = logging.getLogger(__name__)
 
 # Nodes of this machine report at least this often, whatever the time-out.
 LONGEST_NODE_HEARTBEAT_S = 30.0
@@ -77,6 +84,7 @@ class Store:
     energy_months: SqlEnergyMonths
     past: PastReads
     bookings: SqlBookings
+    node_sleep: SqlNodeSleep
 
 
 def open_store() -> Store:
@@ -94,6 +102,7 @@ def open_store() -> Store:
         reads=ReadModel(database),
         energy_months=SqlEnergyMonths(database),
         past=PastReads(database),
+        node_sleep=SqlNodeSleep(database),
         bookings=SqlBookings(database),
     )
 
@@ -113,19 +122,21 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
     meters = make_meters(settings, store.profiles)
     elsewhere = make_worker_side(settings, dispatcher, Database(_new_session))
     limits = _applied_limits(settings, store)
+    sleeper = _sleeper(settings, store, elsewhere)
+    admission = _admission(settings, store, owner, limits, sleeper)
     return Services(
         settings=settings,
         ledger=store.ledger,
         profiles=store.profiles,
         decisions=store.decisions,
         energy=store.energy,
-        admission=elsewhere.admitting(limits.heard(_admission(settings, store, owner, limits))),
+        admission=elsewhere.admitting(sleeper.heard(limits.heard(admission))),
         inventory=Inventory(
             store.ledger,
             [meter.telemetry for meter in meters],
             heartbeat_s=min(LONGEST_NODE_HEARTBEAT_S, settings.node_timeout_s / 4),
         ),
-        dispatcher=elsewhere.dispatcher,
+        dispatcher=sleeper.starting(elsewhere.dispatcher),
         meters=(*meters, *elsewhere.meters),
         save_readings=store.readings.save,
         energy_by_pool=store.energy_months.by_pool,
@@ -133,6 +144,7 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
         session=own_session,
         workers=elsewhere.workers,
         limits=limits,
+        sleeper=sleeper,
     )
 
 
@@ -141,14 +153,43 @@ def _applied_limits(settings: EacoSettings, store: Store) -> AppliedLimits:
     return AppliedLimits(LimitProcess(book), settings.pools, settings.pool_for, store.decisions)
 
 
-def _admission(settings: EacoSettings, store: Store, owner: str, limits: AppliedLimits) -> AdmissionLoop:
+def _sleeper(settings: EacoSettings, store: Store, elsewhere: WorkerSide) -> NodeSleeper:
+    if settings.node_sleep and settings.dispatch is DispatchChoice.LOCAL:
+        log.warning("[eaco] node_sleep puts nothing to sleep: nodes with a worker need dispatch = celery")
+    around = Around(
+        book=store.node_sleep,
+        ledger=store.ledger,
+        workers=elsewhere.workers,
+        decisions=store.decisions,
+        commands=OutsideCommands(),
+        readings=elsewhere.readings,
+        margin_mib=min(pool.memory_margin_mib for pool in settings.pools),
+        silent_s=settings.node_timeout_s,
+    )
+    return NodeSleeper(settings.node_sleep, around)
+
+
+class _PlannedLedger(SqlLedger):
+    """The ledger as plans see it: with the nodes that sleep."""
+
+    def __init__(self, sleeper: NodeSleeper) -> None:
+        super().__init__(Database(_new_session))
+        self._sleeper = sleeper
+
+    def view(self) -> LedgerView:
+        return self._sleeper.seen(super().view())
+
+
+def _admission(
+    settings: EacoSettings, store: Store, owner: str, limits: AppliedLimits, sleeper: NodeSleeper
+) -> AdmissionLoop:
     series = SeriesFeed(settings.series)
     return AdmissionLoop(
-        store.ledger,
+        _PlannedLedger(sleeper),
         store.profiles,
         store.decisions,
         store.planner,
-        pools=lambda: series.told(limits.told(_declared_pools(settings))),
+        pools=lambda: series.told(sleeper.told(limits.told(_declared_pools(settings)))),
         owner=owner,
         planner_ttl_s=settings.planner_ttl_s,
         report_timeout_s=settings.node_timeout_s,

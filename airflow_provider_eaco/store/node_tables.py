@@ -44,3 +44,12 @@ node_run = Table(
     # NULL until the run is over, or was never begun.
     Column("ended_at", Instant, index=True),
 )
+
+# Nodes that were put to sleep, and those that wake up from it; one without a row is up, as far as we know.
+node_sleep = Table(
+    "eaco_node_sleep",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("since_at", Instant, nullable=False),
+)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.node_power import NodePowerState
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.ports import LedgerView
@@ -38,6 +39,7 @@ class Facts:
     energy_of: Mapping[str, JobEnergy]
     profiles: Callable[[], ProfileBook]
     limits: Mapping[str, StoredEvent]
+    sleeping: Mapping[str, NodePowerState]
 
 
 def read_facts(store: Store | None = None) -> Facts:
@@ -61,6 +63,7 @@ def read_facts(store: Store | None = None) -> Facts:
         energy_of=overview.energy_of,
         profiles=store.profiles.book,
         limits=overview.limits,
+        sleeping=store.node_sleep.states(),
     )
 
 

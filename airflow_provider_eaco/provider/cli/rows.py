@@ -15,6 +15,7 @@ from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.alternative import Alternative
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Progress, Share
+from airflow_provider_eaco.core.model.node_power import NodePowerState
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.units import format_memory_mib
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
@@ -104,9 +105,18 @@ def columns(row: object) -> dict[str, str]:
     return {item.name: getattr(row, item.name) for item in fields(row)}  # type: ignore[arg-type] # rows are dataclasses
 
 
-def node_rows(view: LedgerView, readings: Mapping[str, GpuReading]) -> list[NodeRow]:
-    """Return the nodes by name; a GPU counts as used while a lease names it, once for all residents."""
-    return [_node_row(node, view, readings) for node in sorted(view.nodes, key=lambda node: node.name)]
+def node_rows(
+    view: LedgerView,
+    readings: Mapping[str, GpuReading],
+    sleeping: Mapping[str, NodePowerState] | None = None,
+) -> list[NodeRow]:
+    """Return the nodes by name; a GPU counts as used while a lease names it, once for all residents.
+
+    :param sleeping: the states of those that sleep or wake, which would be ``unavailable`` otherwise.
+    """
+    rows = [_node_row(node, view, readings) for node in sorted(view.nodes, key=lambda node: node.name)]
+    down = sleeping or {}
+    return [replace(row, state=str(down[row.node].power)) if row.node in down else row for row in rows]
 
 
 def _node_row(node: Node, view: LedgerView, readings: Mapping[str, GpuReading]) -> NodeRow:

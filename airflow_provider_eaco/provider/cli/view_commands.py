@@ -41,7 +41,7 @@ def status(args: Namespace) -> None:
     totals = summary(facts.view, facts.readings, facts.energy_j)
     pools = [columns(row) for row in pool_rows(facts.view, facts.states)]
     airflow_pools = [columns(row) for row in airflow_pool_rows(facts.view, facts.states)]
-    of_nodes = [columns(row) for row in node_rows(facts.view, facts.readings)]
+    of_nodes = [columns(row) for row in node_rows(facts.view, facts.readings, facts.sleeping)]
     if args.output not in _FOR_PEOPLE:
         document = {"pools": pools, "airflow_pools": airflow_pools, "nodes": of_nodes}
         print_document({**columns(totals), **document}, args.output)
@@ -113,7 +113,7 @@ def leases(args: Namespace) -> None:
 def nodes(args: Namespace) -> None:
     """List nodes and their GPUs."""
     facts = read_facts()
-    of_nodes = [columns(row) for row in node_rows(facts.view, facts.readings)]
+    of_nodes = [columns(row) for row in node_rows(facts.view, facts.readings, facts.sleeping)]
     limits = told_limits(facts.view, facts.limits)
     of_gpus = [columns(row) for row in gpu_rows(facts.view, facts.readings, limits)]
     if args.output not in _FOR_PEOPLE:

@@ -19,6 +19,13 @@ def create_node_tables() -> None:
         sa.PrimaryKeyConstraint("node", name="pk_eaco_node_credential"),
     )
     op.create_table(
+        "eaco_node_sleep",
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("since_at", sa.TIMESTAMP(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("node", name="pk_eaco_node_sleep"),
+    )
+    op.create_table(
         "eaco_node_run",
         sa.Column("token", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("job_id", sa.Text(), nullable=False),
@@ -45,4 +52,5 @@ def create_node_tables() -> None:
 def drop_node_tables() -> None:
     """Drop the tables."""
     op.drop_table("eaco_node_run")
+    op.drop_table("eaco_node_sleep")
     op.drop_table("eaco_node_credential")

@@ -10,10 +10,12 @@ from structlog.testing import capture_logs
 
 from airflow_provider_eaco.core.model.booking import WantedBooking
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.model.node_power import NodePower
 from airflow_provider_eaco.provider.db_manager import EacoDBManager
 from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.ledger import SqlLedger
+from airflow_provider_eaco.store.node_sleep import SqlNodeSleep
 from airflow_provider_eaco.store.schema import VERSION_TABLE
 from tests.contract.parts import grant, make_job, make_node, place
 from tests.databases import database_on
@@ -107,3 +109,13 @@ def test_tables_that_know_no_bookings_yet_go_on_without(migrated: Engine) -> Non
     migrate(migrated)
     made = bookings.book(wanted)
     assert ledger.view().bookings == (made,)
+
+
+def test_tables_that_know_no_sleep_yet_go_on_without(migrated: Engine) -> None:
+    """Before they are migrated no node sleeps, and none can be put to sleep; after that it can be."""
+    drop(migrated, "eaco_node_sleep")
+    book = SqlNodeSleep(database_on(migrated))
+    assert (book.move("n1", None, NodePower.ASLEEP), book.states()) == (False, {})
+    migrate(migrated)
+    assert book.move("n1", None, NodePower.ASLEEP)
+    assert book.states()["n1"].power is NodePower.ASLEEP

@@ -10,6 +10,7 @@ import pytest
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress, Share
+from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, SoloProfile, family_set
@@ -160,6 +161,14 @@ def test_a_node_says_whether_new_work_may_start(node: Node, state: str) -> None:
     """The most severe state is the one that is shown; a node that never reported has no age."""
     (row,) = node_rows(view(nodes=(node,)), {})
     assert (row.state, row.gpu_model, row.power, row.last_report) == (state, "unknown", "unknown", "unknown")
+
+
+@pytest.mark.parametrize("power", [NodePower.ASLEEP, NodePower.WAKING])
+def test_a_node_that_sleeps_by_our_will_is_not_called_unavailable(power: NodePower) -> None:
+    """Its silence is no fault; other nodes say what they are."""
+    nodes = (Node("a", (), available=False), Node("b", (), available=False))
+    rows = node_rows(view(nodes=nodes), {}, {"a": NodePowerState(power, NOW_S)})
+    assert [row.state for row in rows] == [power.value, "unavailable"]
 
 
 def test_an_impossible_reading_is_unknown() -> None:

@@ -78,6 +78,36 @@ def test_power_limits_are_looked_after_also_when_nobody_runs_any_more(executor, 
     assert limits.closed == [2.0]
 
 
+class SeenSleeper:
+    """Writes down when it was asked; nodes that it knows are none that have fallen silent."""
+
+    def __init__(self, is_needed):
+        self.is_needed = is_needed
+        self.steps = 0
+
+    def step(self, view):
+        self.steps += 1
+
+    def seen(self, view):
+        return replace(view, nodes=())
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_nodes_are_looked_after_before_anybody_is_placed_there(executor, monkeypatch, is_needed):
+    """Plans and starts of a heartbeat go by the states that were read in it; who has none pays nothing."""
+    rig = LaneRig(monkeypatch)
+    sleeper = SeenSleeper(is_needed)
+    rig.lane.services = replace(rig.services, sleeper=sleeper)
+    lanes = Lanes(rig.host, executor, rig.dispatcher, None)
+    lanes.gpu = rig.lane
+    steps = dict(lanes.steps())
+    if is_needed:
+        assert list(steps).index("node sleep") < list(steps).index("admission")
+        steps["node sleep"]()
+    assert sleeper.steps == is_needed
+    assert "node sleep" not in dict(lanes.steps())
+
+
 @pytest.mark.parametrize("error", [InvalidSettingError("[eaco] pools", "bad"), OSError("full"), ValueError()])
 def test_c67_whatever_is_wrong_with_our_parts_the_executor_starts(executor, monkeypatch, error):
     """Parts that cannot be made leave a plain lane that works."""

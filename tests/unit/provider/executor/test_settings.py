@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from configparser import InterpolationSyntaxError
 from dataclasses import fields
 from pathlib import Path
@@ -20,6 +21,7 @@ from airflow_provider_eaco.provider.settings import (
     load_settings,
     parse_settings,
 )
+from airflow_provider_eaco.provider.sleep_settings import SleepSettings
 from airflow_provider_eaco.provider.wiring import make_meters
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 
@@ -221,6 +223,45 @@ WRONG_IN_POOL = {
     "shift": (12, {"max_h": -1}, {"horizon_h": 0}, {"factor": 0}, {"max_shift": 1}),
     "demand": ([], {"n1": [1]}, {"n1": 24}, {"n1": [-1] * 24}, {"n1": ["1"] * 23 + ["x"]}),
 }
+
+
+NODE = {"sleep": ["off", "n1"], "wake": ["on", "n1"]}
+
+
+def test_commands_for_sleep_are_read_with_their_times():
+    """Words stay as they are; what is not named has its default; without the option nothing sleeps."""
+    text = json.dumps(
+        {"n1": NODE, "n2": {**NODE, "idle_s": "60", "wake_timeout_s": 5, "command_timeout_s": 1}}
+    )
+    assert parse(node_sleep=text).node_sleep == (
+        SleepSettings("n1", ("off", "n1"), ("on", "n1"), None, 600.0, 30.0),
+        SleepSettings("n2", ("off", "n1"), ("on", "n1"), 60.0, 5.0, 1.0),
+    )
+    assert parse(node_sleep=" ").node_sleep == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([], "must be a JSON object"),
+        ({"n1": []}, "must be a JSON object"),
+        ({"a b": NODE}, "must be the name of a node"),
+        ({"here": NODE}, "node_sleep, here: is the scheduler's own machine"),
+        ({"n1": {**NODE, "command": ["x"]}}, "unknown command"),
+        ({"n1": {"sleep": ["off"]}}, "node_sleep, n1, wake: None must be a list of a program"),
+        ({"n1": {**NODE, "sleep": "off n1"}}, "node_sleep, n1, sleep: 'off n1' must be a list of a program"),
+        ({"n1": {**NODE, "sleep": []}}, "must be a list of a program"),
+        ({"n1": {**NODE, "sleep": ["", "x"]}}, "must be a list of a program"),
+        ({"n1": {**NODE, "sleep": ["x", 1]}}, "must be a list of a program"),
+        ({"n1": {**NODE, "idle_s": 0}}, "node_sleep, n1, idle_s: 0 must be a number above 0"),
+        ({"n1": {**NODE, "wake_timeout_s": "10min"}}, "wake_timeout_s: '10min' must be a number above 0"),
+        ({"n1": {**NODE, "command_timeout_s": None}}, "command_timeout_s: None must be a number above 0"),
+    ],
+)
+def test_commands_for_sleep_that_cannot_be_used_are_named(rows, problem):
+    """With the node and what is allowed."""
+    with pytest.raises(InvalidSettingError, match=re.escape(problem)):
+        parse(host="here", node_sleep=json.dumps(rows))
 
 
 def test_an_energy_budget_is_read_with_its_action():
