@@ -10,13 +10,13 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from bench.figures import quantile
 from bench.order_rig import DEADLINE_S, Note, OrderRig, order_rig
 
 CHAIN = ("one", "two", "three")
-_WINDOW_S = 600.0
 _UNFINISHED = "SELECT id FROM dag_run WHERE run_type = 'backfill' AND state IN ('queued', 'running')"
 _QUEUED = "Setting the following tasks to queued state"
 _READY = "tasks up for execution"
@@ -127,7 +127,9 @@ def measure_backfill(rig: OrderRig, arguments: argparse.Namespace) -> None:
     """C06: a backfill of the DAG that also runs every minute, on one GPU."""
     begin_s = time.time()
     now = datetime.now(tz=UTC).replace(second=0, microsecond=0)
-    _backfill(rig, now - timedelta(minutes=arguments.runs), now - timedelta(minutes=1))
+    # Not the date that is due when the DAG begins: Airflow's scheduler ends where both make a run for it.
+    last = now - timedelta(minutes=5)
+    _backfill(rig, last - timedelta(minutes=arguments.runs - 1), last)
     rig.airflow.wait_for(lambda: not rig.airflow.query(_UNFINISHED), "the backfill", DEADLINE_S)
     notes = rig.starts("calendar")
     queued = rig.queued_s("calendar")
@@ -145,9 +147,9 @@ def measure_backfill(rig: OrderRig, arguments: argparse.Namespace) -> None:
         f"- {sum(map(bool, passed))} of {len(planned)} were passed by tasks of the backfill, "
         f"by {max(passed)} at most"
     )
-    ends = [note.ended_s - begin_s for note in filling if note.ended_s is not None]
-    windows = [sum(at <= end < at + _WINDOW_S for end in ends) for at in range(0, int(max(ends)), 60)]
-    _say(f"- in every window of {_WINDOW_S / 60:.0f} min at least {min(windows)} runs of the backfill ended")
+    ends = sorted(note.ended_s for note in filling if note.ended_s is not None)
+    longest_s = max(after - before for before, after in pairwise(ends))
+    _say(f"- between two ends of runs of the backfill passed {longest_s:.1f} s at most")
 
 
 def _backfill(rig: OrderRig, first: datetime, last: datetime) -> Any:
