@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
+from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
+from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits, Prices
 from airflow_provider_eaco.core.model.profile import PowerLevel, ProfileBook, SoloProfile
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
@@ -28,6 +30,7 @@ from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.telemetry.limit_process import LimitProcess
+from tests.builders import make_job
 from tests.contract.parts import ManualClock
 from tests.databases import database_on, sqlite_engine
 from tests.nvml.machine import FakeMachine, fake_machine
@@ -210,9 +213,15 @@ def test_without_permission_the_pool_advises_and_says_so_once(
     assert "no permission to set power limits" in text
     said = [each.getMessage() for each in caplog.records if "only advised" in each.getMessage()]
     assert len(said) == 1
+    box.rig = box.start()
+    box.beat()
+    box.settle()
+    assert (box.setting(), len(box.stories("j1"))) == (PowerLimits.ADVISE, 1)
     box.machine.errors = {}
     box.machine.write()
     box.clock.advance(700)
+    box.queue("j2")
+    box.until(lambda: box.setting() is PowerLimits.APPLY)
     box.until(lambda: 200 in {watts for _, watts in box.machine.limits_set()})
 
 
@@ -272,7 +281,8 @@ def test_a_scheduler_that_leaves_lifts_its_limits(box: PowerBox) -> None:
 
 
 def test_units_under_a_limit_teach_nothing_about_full_power(box: PowerBox) -> None:
-    """A unit during which the limit was set is marked, and one after it was lifted is not."""
+    """A unit during which a limit was there is marked; it counts for the run and for no profile."""
+    box.beat()
     limited(box)
     key = next(iter(box.rig.lane.groups)).key
     (lease,) = box.rig.ledger.view().leases
@@ -290,6 +300,22 @@ def test_units_under_a_limit_teach_nothing_about_full_power(box: PowerBox) -> No
     assert first.observation.limited
     assert first.job.progress.solo_units == 0
     assert first.observation.units == 1
+
+
+def test_who_joins_a_set_under_a_limit_is_told_of_it(box: PowerBox) -> None:
+    """The limit stays whoever comes; each of its holders has it in its story once."""
+    index = limited(box)
+    ledger = box.rig.ledger
+    view = ledger.view()
+    (first,) = view.leases
+    ledger.add_waiting(make_job("j2", FAMILY), "1@here")
+    job = next(record.job for record in ledger.view().jobs if record.job.job_id == "j2")
+    launch = Launch(job, first.placement, ("j1",))
+    second = ledger.grant(launch, LeaseState.TRIAL, view.gpu_versions, "1@here")
+    for _ in range(2):
+        box.rig.limits.step(ledger.view(), {first.token, second.token})
+    assert (box.stories("j1"), box.stories("j2")) == ([SET_TO], [SET_TO])
+    assert box.machine.limit_w(index) == 200
 
 
 def test_a_limit_that_somebody_else_changes_is_theirs(box: PowerBox) -> None:

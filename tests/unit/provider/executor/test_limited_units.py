@@ -67,7 +67,7 @@ def test_a_unit_is_marked_if_a_limit_was_there_in_any_part_of_it(beats: Beats) -
 def test_a_unit_that_began_before_the_limit_was_lifted_is_marked(beats: Beats) -> None:
     """Unit 1 began at some time between the two looks, and the limit was still there at the first."""
     beats.beat(limit=True)
-    assert beats.beat(more=1, limit=True) == [0]
+    assert beats.beat(more=1) == [0]
     assert beats.beat() == [0]
     assert beats.beat(more=1) == [0, 1]
     assert beats.beat(more=1) == [0, 1]
