@@ -31,7 +31,6 @@ def reservations_of(snapshot: ClusterSnapshot) -> tuple[Reservation, ...]:
     booked = (
         Reservation(each.placement, each.start_s, each.end_s, each.name, is_distant=each.start_s > horizon_s)
         for each in snapshot.bookings
-        if each.end_s > snapshot.now_s
     )
     return (*demand, *booked)
 
