@@ -69,8 +69,7 @@ class Applier:
         :param owners: by job id, the executor that holds the job's workload and will launch it.
         :raises StoreUnavailableError: if a port cannot go on; ``applied`` holds what was done before.
         """
-        launches = any(isinstance(instruction, Launch) for instruction in plan.instructions)
-        versions = dict(gpu_versions) if launches else {}
+        versions = _versions_of_launches(plan, gpu_versions)
         for instruction in plan.instructions:
             if isinstance(instruction, Launch):
                 self._launch(instruction, snapshot, versions, owners, applied)
@@ -174,6 +173,12 @@ class Applier:
             if self._ledger.finish_waiting(job_id, JobPhase.REJECTED):
                 applied.rejected.append(Rejection(job_id, item.decision))
                 self._decisions.record_event(job_id, "rejected", text, now_s)
+
+
+def _versions_of_launches(plan: Plan, gpu_versions: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters of the GPUs that the plan grants; of no other are any needed."""
+    granted = (each.placement.gpu_uuids for each in plan.instructions if isinstance(each, Launch))
+    return {uuid: gpu_versions[uuid] for uuids in granted for uuid in uuids if uuid in gpu_versions}
 
 
 def _names(held: GpuSet | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import ProfileBook
-from airflow_provider_eaco.core.model.quick_init import quick_init
+from airflow_provider_eaco.core.model.quick_init import quick_init, with_changes
 from airflow_provider_eaco.core.model.snapshot import (
     AirflowPool,
     ClusterSnapshot,
@@ -222,7 +222,7 @@ def _usable(settings: PoolSettings, states: Mapping[str, NodeState]) -> Mapping[
 
 def _with_used(pool: PoolState, used: Mapping[str, int], pools: Sequence[PoolState]) -> PoolState:
     own = pool.settings.name
-    return replace(
+    return with_changes(
         pool,
         others=frozenset([name for name in used if gpu_pool_of(name, pools) != own]),
         airflow_pools={

@@ -17,6 +17,7 @@ from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, Node
 from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.job import Job, Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
+from airflow_provider_eaco.core.model.quick_init import with_changes
 from airflow_provider_eaco.core.model.snapshot import Observation
 from airflow_provider_eaco.core.ports import Clock, JobRecord, LedgerView, Member, PastLease
 from airflow_provider_eaco.simulator.gpu_counters import GpuCounters
@@ -199,7 +200,7 @@ class MemoryLedger:
             record = self._jobs.get(job_id)
             if record is None or record.phase is not JobPhase.WAITING:
                 return False
-            self._put_job(replace(record, job=replace(record.job, on_hold=on_hold)))
+            self._put_job(with_changes(record, job=replace(record.job, on_hold=on_hold)))
             return True
 
     def grant(self, launch: Launch, state: LeaseState, gpu_versions: Mapping[str, int], owner: str) -> Lease:
@@ -232,7 +233,7 @@ class MemoryLedger:
             self._token_of[lease.job_id] = lease.token
             self._sets.setdefault(lease.placement, []).append(lease.token)
             self._index.slots_used(record, 1)
-            self._put_job(replace(record, phase=JobPhase.LEASED, owner=owner, observation=None))
+            self._put_job(with_changes(record, phase=JobPhase.LEASED, owner=owner, observation=None))
             self._counters.count_change(launch.placement)
             return lease
 
@@ -245,7 +246,7 @@ class MemoryLedger:
                 if lease.set_version == set_version and lease.state is not LeaseState.YIELDING
             ]
             for lease in moved:
-                self._put_lease(replace(lease, state=state))
+                self._put_lease(with_changes(lease, state=state))
             return len(moved)
 
     def ask_to_yield(self, job_id: str, set_version: int) -> bool:
@@ -254,7 +255,7 @@ class MemoryLedger:
             lease = self._leases.get(self._token_of.get(job_id, 0))
             if lease is None or lease.set_version != set_version:
                 return False
-            self._put_lease(replace(lease, state=LeaseState.YIELDING))
+            self._put_lease(with_changes(lease, state=LeaseState.YIELDING))
             return True
 
     def set_running(self, token: int, process: str) -> bool:
@@ -265,7 +266,7 @@ class MemoryLedger:
                 return False
             record = self._jobs[lease.job_id]
             started_s = self._clock.now_s() if record.started_s is None else record.started_s
-            self._put_job(replace(record, phase=JobPhase.RUNNING, process=process, started_s=started_s))
+            self._put_job(with_changes(record, phase=JobPhase.RUNNING, process=process, started_s=started_s))
             return True
 
     def release(self, token: int, phase: JobPhase) -> bool:
@@ -286,9 +287,9 @@ class MemoryLedger:
             self._history.remember(lease, record.job, now_s, members)
             again = self._requeued.pop(lease.job_id, None)
             if again is None:
-                self._keep(replace(record, process=None), phase)
+                self._keep(with_changes(record, process=None), phase)
             else:
-                self._keep(replace(record, process=None, owner=again), JobPhase.WAITING)
+                self._keep(with_changes(record, process=None, owner=again), JobPhase.WAITING)
             state = LeaseState.EXCLUSIVE if len(staying) == 1 else LeaseState.TRIAL
             version = self._counters.next_set_version(lease.placement)
             self._move_members(staying, state, version, now_s, members)
@@ -368,7 +369,7 @@ class MemoryLedger:
         for lease in staying:
             asked = lease.state is LeaseState.YIELDING and state is not LeaseState.EXCLUSIVE
             self._put_lease(
-                replace(
+                with_changes(
                     lease,
                     state=LeaseState.YIELDING if asked else state,
                     set_version=version,
@@ -387,7 +388,7 @@ class MemoryLedger:
         job_id = record.job.job_id
         if phase in FINAL_PHASES:
             del self._jobs[job_id]
-            ended = self._ended[job_id] = replace(record, phase=phase, ended_s=self._clock.now_s())
+            ended = self._ended[job_id] = with_changes(record, phase=phase, ended_s=self._clock.now_s())
             self._index.job_saved(ended, None)
         else:
-            self._put_job(replace(record, phase=phase))
+            self._put_job(with_changes(record, phase=phase))

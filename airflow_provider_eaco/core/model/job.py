@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from airflow_provider_eaco.core.model.quick_init import quick_init
+from airflow_provider_eaco.core.model.quick_init import quick_init, with_changes
 
 MAX_GPUS = 16
 
@@ -126,7 +126,7 @@ class Job:
         progress = self.progress
         told = progress.units_total is not None or progress.solo_unit_s is not None
         if told and not progress.units_done and self.request.deadline_s is None:
-            progress = replace(progress, units_total=None, solo_unit_s=None)
+            progress = with_changes(progress, units_total=None, solo_unit_s=None)
         return JobKind(
             self.request,
             self.pool,

@@ -16,7 +16,7 @@ from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.prices import EnergyPrices
 from airflow_provider_eaco.core.model.profile import ProfileBook
-from airflow_provider_eaco.core.model.quick_init import quick_init
+from airflow_provider_eaco.core.model.quick_init import quick_init, with_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class PoolState:
         if present is None:
             return self
         grown = replace(present, used=present.used + pool_slots)
-        return replace(self, airflow_pools={**self.airflow_pools, name: grown})
+        return with_changes(self, airflow_pools={**self.airflow_pools, name: grown})
 
 
 @quick_init
@@ -182,13 +182,13 @@ class ClusterSnapshot:
         state = self.nodes[placement.node]
         nodes = dict(self.nodes)
         nodes[placement.node] = _launched(state, job, placement, self.now_s)
-        return replace(self, nodes=nodes, pool=self.pool.with_used(job.pool, job.pool_slots))
+        return with_changes(self, nodes=nodes, pool=self.pool.with_used(job.pool, job.pool_slots))
 
-    def with_set(self, held: GpuSet, changed: GpuSet) -> ClusterSnapshot:
-        """Return the snapshot in which ``changed`` stands where ``held`` stood, on the same GPUs."""
+    def with_set(self, held: GpuSet, other: GpuSet) -> ClusterSnapshot:
+        """Return the snapshot in which ``other`` stands where ``held`` stood, on the same GPUs."""
         state = self.nodes[held.placement.node]
-        sets = tuple(changed if present is held else present for present in state.sets)
-        return replace(self, nodes={**self.nodes, state.node.name: replace(state, sets=sets)})
+        sets = tuple(other if present is held else present for present in state.sets)
+        return with_changes(self, nodes={**self.nodes, state.node.name: replace(state, sets=sets)})
 
 
 def _launched(state: NodeState, job: Job, placement: Placement, now_s: float) -> NodeState:
@@ -196,7 +196,7 @@ def _launched(state: NodeState, job: Job, placement: Placement, now_s: float) ->
         if held.placement == placement:
             version = max(resident.set_version for resident in held.residents) + 1
             joined = tuple(
-                replace(
+                with_changes(
                     resident,
                     state=LeaseState.TRIAL,
                     set_version=version,

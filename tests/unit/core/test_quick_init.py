@@ -9,7 +9,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, replace
 
 import pytest
 
-from airflow_provider_eaco.core.model.quick_init import quick_init
+from airflow_provider_eaco.core.model.quick_init import quick_init, with_changes
 
 
 @quick_init
@@ -73,3 +73,15 @@ def test_only_for_slots() -> None:
 
     with pytest.raises(TypeError, match="Loose"):
         quick_init(Loose)
+
+
+def test_changes_are_those_of_the_standard_library() -> None:
+    """Fields that are not named stay the same objects, the value is checked anew, others are refused."""
+    value = Made("a", 1, [2])
+    assert with_changes(value, size=5) == replace(value, size=5)
+    assert with_changes(value, name="b").parts is value.parts
+    assert value == Made("a", 1, [2])
+    with pytest.raises(ValueError, match="size"):
+        with_changes(value, size=-1)
+    with pytest.raises(TypeError, match="weight"):
+        with_changes(value, weight=1)
