@@ -79,7 +79,10 @@ class _Built:
             return last.with_changed(changed, members, ahead)
         held = _held(node, members, last.held if alike else _NOTHING_HELD, ahead)
         before = {known.placement.gpu_uuids: known for known in last.state.sets}
-        sets = tuple([_same_if_equal(before.get(each.placement.gpu_uuids), each) for each in _sets(held)])
+        held = {
+            uuids: (own, _same_if_equal(before.get(uuids), built)) for uuids, (own, built) in held.items()
+        }
+        sets = _sets(held)
         unmoved = alike and held.keys() == last.held.keys()
         if unmoved and len(sets) == len(before) and all(map(operator.is_, sets, last.state.sets)):
             return cls(members, last.state, held)
@@ -92,11 +95,11 @@ class _Built:
         node, held = self.state.node, dict(self.held)
         for uuids in changed:
             own = tuple([member for member in members if member[0].placement.gpu_uuids == uuids])
-            known = ahead.get(uuids)
-            held[uuids] = known if known is not None and known[0] == own else (own, set_of(node, own))
-        before = {known.placement.gpu_uuids: known for known in self.state.sets}
-        sets = tuple([_same_if_equal(before.get(each.placement.gpu_uuids), each) for each in _sets(held)])
-        if len(sets) == len(before) and all(map(operator.is_, sets, self.state.sets)):
+            known, before = ahead.get(uuids), held[uuids][1]
+            present = known[1] if known is not None and known[0] == own else set_of(node, own)
+            held[uuids] = own, _same_if_equal(before, present)
+        sets = _sets(held)
+        if len(sets) == len(self.state.sets) and all(map(operator.is_, sets, self.state.sets)):
             return _Built(members, self.state, held)
         return _Built(members, NodeState(node, sets, self.state.free), held)
 
@@ -287,7 +290,7 @@ def _sets(held: Mapping[tuple[str, ...], _Holding]) -> tuple[GpuSet, ...]:
     return tuple([built for _, built in held.values() if built is not None])
 
 
-def _same_if_equal(before: GpuSet | None, built: GpuSet) -> GpuSet:
+def _same_if_equal(before: GpuSet | None, built: GpuSet | None) -> GpuSet | None:
     if built is before or before is None:
         return built
     return before if before == built else built
