@@ -226,9 +226,6 @@ def test_c51_a_gpu_that_is_not_here_is_refused(gpus: tuple[Gpu, ...], rig: Rig) 
     assert rig.api.reports[-1].node.gpus == gpus
 
 
-RESERVED = (Gpu("GPU-1", "gpu-1", 0, "V100", 32768, memory_reserved_mib=400),)
-
-
 @pytest.mark.parametrize(
     ("seen", "alone", "margin_mib", "begins"),
     [
@@ -256,7 +253,7 @@ def test_c34_an_outsider_that_came_since_the_grant_is_refused(
     seen: dict[str, int], alone: bool, margin_mib: int | None, begins: bool, rig: Rig
 ) -> None:
     """The node looks again right before the start, gives the run back, and its task waits anew (C34)."""
-    rig.machine.gpus = RESERVED
+    rig.machine.gpus = (Gpu("GPU-1", "gpu-1", 0, "V100", 32768, memory_reserved_mib=400),)
     rig.machine.readings = (GpuReading("GPU-1", 0.0, **seen), GpuReading("GPU-2", 0.0, foreign_processes=1))
     rig.api.claims[7] = replace(CLAIM, alone=alone, memory_margin_mib=margin_mib)
     rig.api.valid = (VALID,) if begins else ()
