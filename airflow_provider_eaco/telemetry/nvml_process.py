@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,9 @@ from airflow_provider_eaco.telemetry.nvml_reader import NvmlGoneError, NvmlReade
 from airflow_provider_eaco.telemetry.nvml_sample import MachineSample
 
 PARENT_INTERVAL_S = 5.0
+# Longer than whoever asks waits. Without it a process that hangs in the driver would outlive a scheduler that
+# died, and keep the book of limits from the next one.
+LIMIT_S = 60
 
 
 def write_samples(interval_s: float, out: TextIO) -> int:
@@ -83,6 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     verb, argument = arguments
     if verb == "limit":
+        signal.alarm(LIMIT_S)
         return answer_request(Path(argument), sys.stdin, sys.stdout)
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     return write_samples(float(argument), sys.stdout)

@@ -16,6 +16,7 @@ from airflow_provider_eaco.core.model.board_limits import LimitAnswer, LimitInFo
 from airflow_provider_eaco.core.model.instruction import SetPowerLimit
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.telemetry.limit_process import LimitProcess
+from airflow_provider_eaco.telemetry.nvml_limits import request_text
 from tests.nvml.machine import FakeMachine
 from tests.nvml.rig import uuid_of
 
@@ -104,6 +105,26 @@ def test_a_driver_that_hangs_is_given_up(limits: Limits) -> None:
     process = LimitProcess(limits.book, timeout_s=0.5)
     process.begin(limits.hold(200))
     assert limits.answer(process) == LimitAnswer(problem="NVML has not answered for 0 s")
+    limits.machine.hangs = set()
+    limits.machine.write()
+    assert limits.process.finish(limits.hold(200), DEADLINE_S) == LimitAnswer()
+
+
+def test_a_process_that_hangs_lets_go_of_the_book_though_nobody_waits_for_it(limits: Limits) -> None:
+    """Whoever asked may have died; the next one is not kept from the boards."""
+    limits.machine.hangs = {"nvmlDeviceSetPowerManagementLimit"}
+    limits.machine.write()
+    code = (
+        "import sys\nfrom airflow_provider_eaco.telemetry import nvml_process\n"
+        "nvml_process.LIMIT_S = 1\nsys.exit(nvml_process.main(['limit', sys.argv[1]]))"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", code, str(limits.book)],
+        input=request_text(limits.hold(200)).encode(),
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert asked.returncode == -signal.SIGALRM
     limits.machine.hangs = set()
     limits.machine.write()
     assert limits.process.finish(limits.hold(200), DEADLINE_S) == LimitAnswer()
