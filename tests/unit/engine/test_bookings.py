@@ -6,6 +6,7 @@ import pytest
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.booking import Booking
+from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings, StrangerAction
 from tests.builders import NOW_S, make_job
@@ -33,6 +34,31 @@ def run(rig: Rig, *job_ids: str, can_yield: bool = True) -> None:
 
 def told(rig: Rig, job_id: str, event: str = "booked") -> list[str]:
     return [row.text for row in rig.log.events if (row.job_id, row.event) == (job_id, event)]
+
+
+def test_whoever_was_told_costs_no_write_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger is asked once for each task, not in every cycle as long as the booking lasts."""
+    rig = Rig()
+    run(rig, "a")
+    book(rig, 0.0, HOUR_S)
+    asked: list[int] = []
+    tell = rig.ledger.tell_of_booking
+    monkeypatch.setattr(rig.ledger, "tell_of_booking", lambda *words: asked.append(1) or tell(*words))
+    for _ in range(3):
+        rig.loop.run_once()
+    assert len(asked) == 1
+
+
+def test_who_is_seen_there_during_the_booking_is_whom_it_is_for() -> None:
+    """The task is asked to leave once, for the booking, and not for the processes that came with it."""
+    rig = Rig(pools=YIELDING)
+    run(rig, "a")
+    book(rig, 0.0, HOUR_S)
+    uuid = rig.ledger.view().nodes[0].gpus[0].uuid
+    assert rig.loop.run_once([GpuReading(uuid, NOW_S, foreign_processes=1)]).yielding == ("a",)
+    assert told(rig, "a", "displaced") == [
+        "asked to leave: GPU 0 of n1 is booked by Ada from 1970-01-12 13:46 UTC until 1970-01-12 14:46 UTC"
+    ]
 
 
 @pytest.mark.parametrize("pools", [unlimited(PoolSettings()), YIELDING], ids=["alert", "yield"])
@@ -102,3 +128,17 @@ def test_a_cancelled_booking_lets_them_start_at_once() -> None:
     assert rig.loop.run_once().granted == ()
     rig.ledger.bookings = ()
     assert [lease.job_id for lease in rig.loop.run_once().granted] == ["a"]
+
+
+def test_the_ledger_in_memory_tells_each_lease_once_as_well() -> None:
+    """It keeps what the stored one promises: once for a lease and a booking, and never for an unknown one."""
+    rig = Rig()
+    book(rig)
+    ledger = rig.ledger
+    assert [ledger.tell_of_booking(7, 4), ledger.tell_of_booking(7, 4), ledger.tell_of_booking(7, 5)] == [
+        True,
+        False,
+        True,
+    ]
+    assert ledger.tell_of_booking(8, 4) is False
+    assert ledger.view().bookings[0].told == {4, 5}
