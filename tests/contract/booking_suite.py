@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import select
 
 from airflow_provider_eaco.core.model.booking import (
     BookingOverlapError,
@@ -16,6 +17,8 @@ from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.ledger import SqlLedger
+from airflow_provider_eaco.store.schema import booking
+from airflow_provider_eaco.store.session import Database
 from tests.contract.parts import START_S, ManualClock, make_job, make_node, place
 
 HOUR_S = 3600.0
@@ -82,6 +85,19 @@ class BookingContract:
         for unknown in (12345, 0, -1, 2**63, 10**30):
             assert bookings.end(unknown) is None
         assert bookings.book(replace(ADA, gpus=("1",), from_s=None)).booking_id > other.booking_id
+
+    def test_what_has_run_stays_on_record_until_it_is_cleaned_away(
+        self, bookings: SqlBookings, ledger: SqlLedger, clock: ManualClock, database: Database
+    ) -> None:
+        """Of a booking that was ended early it can be read when; one that never began leaves no row."""
+        ledger.save_nodes([make_node()])
+        never, early = bookings.book(ADA), bookings.book(replace(ADA, gpus=("1",), from_s=None))
+        clock.advance(60)
+        for each in (never, early):
+            bookings.end(each.booking_id)
+        with database.reading() as connection:
+            rows = connection.execute(select(booking.c.booking_id, booking.c.ends_at)).all()
+        assert rows == [(early.booking_id, START_S + 60)]
 
     def test_a_grant_that_was_planned_before_the_booking_is_too_late(
         self, bookings: SqlBookings, ledger: SqlLedger
