@@ -251,6 +251,13 @@ def test_an_idle_node_sleeps_and_wakes_for_the_task_that_needs_it(box: SleepBox)
     assert [order.job_id for order in box.rig.dispatcher.orders] == ["j1"]
     box.pass_s(60)
     assert (box.state(), box.operator.begun[2:]) == (None, [])
+    # Its time begins anew with the end of the task.
+    box.rig.become("j1", "success")
+    box.rig.dispatcher.end("j1")
+    box.pass_s(25)
+    assert (box.state(), box.rig.ledger.view().leases) == (None, ())
+    box.pass_s(15)
+    assert box.state() is NodePower.ASLEEP
 
 
 @pytest.mark.parametrize("who", ["lease", "stranger", "unknown", "draining"])
@@ -384,10 +391,15 @@ def test_without_commands_a_policy_only_advises(box: SleepBox, caplog: pytest.Lo
     assert unset.starting(box.rig.dispatcher) is box.rig.dispatcher
 
 
-def test_a_node_that_lost_its_worker_is_not_granted_in_its_sleep(box: SleepBox) -> None:
-    """Nothing could be started there."""
+@pytest.mark.parametrize("what", ["worker", "commands"])
+def test_a_node_that_nobody_could_wake_is_not_granted_in_its_sleep(box: SleepBox, what: str) -> None:
+    """It has lost its worker, or is no longer in the option: nothing could be started there."""
     box.fall_asleep()
-    box.workers.nodes.clear()
+    if what == "worker":
+        box.workers.nodes.clear()
+    else:
+        box.settings = replace(SETTINGS, node="other")
+        box.rig = box.start()
     box.rig.queue("j1", "first")
     box.pass_s(20)
     assert box.rig.phase("j1") == "waiting"
