@@ -377,6 +377,17 @@ def test_policies_see_the_states_and_may_ask_for_them(
     box.engine.dispose()
 
 
+def test_a_node_that_was_woken_for_nobody_has_its_idle_time_again(box: SleepBox) -> None:
+    """It is not put to sleep right away because it has been idle since before it slept."""
+    box.fall_asleep()
+    box.ask(WakeNode("n2"))
+    box.pass_s(10)
+    box.operator.end()
+    box.on = True
+    box.pass_s(30)
+    assert (box.state(), box.operator.begun[1:]) == (None, [("wake", "n2")])
+
+
 def test_without_commands_a_policy_only_advises(box: SleepBox, caplog: pytest.LogCaptureFixture) -> None:
     """It is told once in the log; nothing is put to sleep."""
     with caplog.at_level(logging.INFO):
