@@ -20,7 +20,7 @@ LONG = 1000
 def facts(waiting: int) -> Facts:
     records = [JobRecord(make_job(f"job-{number}"), JobPhase.WAITING, "x") for number in range(waiting)]
     view = LedgerView(NOW_S, (), tuple(records), ())
-    return Facts(view, (), tuple(map(QueueEntry, records)), {}, None, {}, make_book)
+    return Facts(view, (), tuple(map(QueueEntry, records)), {}, None, {}, make_book, {}, {})
 
 
 class Rig:
