@@ -26,11 +26,13 @@ RESTART_EVERY = 7
 
 def waiting_jobs() -> list[Job]:
     """Thirty jobs of equal weight, as they have to run."""
+    draw = random.Random(40)
+    # Their ids say nothing of the order, as Airflow's do not.
     keys = [
-        OrderKey(START_S + run, dag, task, index, f"{run}{dag}{task}{index}")
+        OrderKey(START_S + run, dag, task, index, draw.randbytes(8).hex())
         for run in range(3)
         for dag in "ab"
-        for task, index in (("s", 0), ("s", 1), ("s", 2), ("t", -1), ("u", -1))
+        for task, index in (("s", 0), ("s", 2), ("s", 10), ("t", -1), ("u", -1))
     ]
     return [replace(make_job(key.job_id), order=key) for key in keys]
 

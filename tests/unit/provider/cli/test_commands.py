@@ -288,8 +288,14 @@ MISSING = [
     ("hold", "x"),
     ("release", "x"),
     ("drain", "n"),
+    ("drain", "n", "--undo"),
     ("profiles", "show", "J1"),
     ("profiles", "export"),
+    ("simulate",),
+    ("report",),
+    ("bookings",),
+    ("unbook", "1"),
+    ("book", "n", "--until", "2h", "--for", "Ada"),
 ]
 
 
