@@ -94,7 +94,8 @@ def policy_table(figures: Mapping[str, PolicyFigures]) -> Table:
     table = Table(
         title="Policies (simulated time)",
         title_justify="left",
-        caption="mean stretch: from first start to last end, pauses included / the same work alone.",
+        caption="allocated utilisation: GPU time with at least one task / all GPU time.\n"
+        "mean stretch: from first start to last end, pauses included / the same work alone.",
         caption_justify="left",
     )
     table.add_column("policy")

@@ -57,7 +57,7 @@ class HistoricTask:
     """One try of a task that has ended; instants are seconds since the Unix epoch.
 
     ``gpus`` and ``family`` are ``None`` where our provider did not run it, ``queued_s`` where Airflow does
-    not know.
+    not know. Where our provider ran it that is when it was first queued.
     """
 
     job_id: str
@@ -114,6 +114,7 @@ def _tasks(connection: Connection) -> list[HistoricTask]:
         tries,
         (job_table.c.gpus if known else literal(None)).label("gpus"),
         (job_table.c.family if known else literal(None)).label("family"),
+        (job_table.c.queued_at if known else literal(None)).label("first_queued"),
     )
     if known:
         query = query.select_from(
@@ -129,7 +130,8 @@ def _tasks(connection: Connection) -> list[HistoricTask]:
             pool_slots=row.pool_slots,
             queue=row.queue or "",
             priority=row.priority_weight or 0,
-            queued_s=row.queued_dttm,
+            # Of a task that the executor holds Airflow's own instant is renewed again and again.
+            queued_s=row.queued_dttm if row.first_queued is None else row.first_queued,
             started_s=row.start_date,
             ended_s=row.end_date,
             gpus=row.gpus,

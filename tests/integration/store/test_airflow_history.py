@@ -126,14 +126,18 @@ def test_only_what_ran_to_an_end(airflow_engine: Engine) -> None:
 
 
 def test_what_our_provider_knows_comes_with_it(airflow_engine: Engine) -> None:
-    """Where our tables know the job, its GPUs and family are read from there."""
+    """Where our tables know the job, its GPUs, family and first queueing are read from there."""
     schema.metadata.create_all(airflow_engine)
     known = add_task(airflow_engine, "fit")
     add_task(airflow_engine, "other")
-    SqlLedger(database_on(airflow_engine)).add_waiting(make_job(known, gpus=4, family="resnet50"), "executor")
+    first = at(-30).timestamp()
+    job = make_job(known, gpus=4, family="resnet50", queued_s=first)
+    SqlLedger(database_on(airflow_engine)).add_waiting(job, "executor")
     tasks = {task.task_id: task for task in read_history(url_of(airflow_engine))}
     assert (tasks["fit"].gpus, tasks["fit"].family) == (4, "resnet50")
+    assert tasks["fit"].queued_s == first
     assert tasks["other"].gpus is None
+    assert tasks["other"].queued_s == at(0).timestamp()
 
 
 def test_nothing_is_written(airflow_engine: Engine) -> None:
