@@ -7,10 +7,8 @@ it one after the other.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,10 +18,10 @@ from typing import Any
 from airflow_provider_eaco.core.model.board_limits import LimitInForce
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.telemetry.file_lock import lock_within
 
 VERSION = 1
 LOCK_TIMEOUT_S = 10.0
-_LOCK_RETRY_S = 0.02
 
 
 class LimitBookError(EacoError):
@@ -96,7 +94,8 @@ class LimitBook:
         lock = self.path.with_name(self.path.name + ".lock")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _wait_for(descriptor, timeout_s, lock)
+            if not lock_within(descriptor, timeout_s):
+                raise LimitBookError(f"{lock} is held by another process for {timeout_s:.0f} s")
             yield
         finally:
             os.close(descriptor)
@@ -132,16 +131,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _wait_for(descriptor: int, timeout_s: float, lock: Path) -> None:
-    until_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until_s:
-                raise LimitBookError(f"{lock} is held by another process for {timeout_s:.0f} s") from None
-            time.sleep(_LOCK_RETRY_S)
-        else:
-            return

@@ -8,11 +8,9 @@ makes it anew, everybody else waits for that.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +20,12 @@ from typing import Any
 
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.telemetry.device_model import DeviceModel
+from airflow_provider_eaco.telemetry.file_lock import lock_within
 from airflow_provider_eaco.telemetry.history import History, Journal, history
 from airflow_provider_eaco.telemetry.residents import Resident, ResidentSet, SimulatedNode
 
 VERSION = 1
 LOCK_TIMEOUT_S = 5.0
-_LOCK_RETRY_S = 0.005
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +113,8 @@ class StateFile:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            _lock_within(descriptor, LOCK_TIMEOUT_S, self._lock)
+            if not lock_within(descriptor, LOCK_TIMEOUT_S):
+                raise StateBusyError(f"{self._lock} is locked by another process for {LOCK_TIMEOUT_S:.0f} s")
             yield
         finally:
             os.close(descriptor)
@@ -186,16 +185,3 @@ def _model(plain: dict[str, Any]) -> DeviceModel:
 
 def _resident(row: dict[str, Any]) -> Resident:
     return Resident(**{**row, "gpu_uuids": tuple(row["gpu_uuids"])})
-
-
-def _lock_within(descriptor: int, timeout_s: float, path: Path) -> None:
-    until_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until_s:
-                raise StateBusyError(f"{path} is locked by another process for {timeout_s:.0f} s") from None
-            time.sleep(_LOCK_RETRY_S)
-        else:
-            return
