@@ -193,7 +193,7 @@ class Airflow:
     def task_instance(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
         """Return one task instance as Airflow's database has it.
 
-        Who waits asks this often: an answer of the API server costs some 20 ms of a core, this one 0.2.
+        Who waits asks this often, and an answer of the API server takes much more of the cores.
 
         :raises HarnessError: if there is none.
         """

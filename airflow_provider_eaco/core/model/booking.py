@@ -117,8 +117,12 @@ def gpus_in_words(placement: Placement, names: Mapping[str, str]) -> str:
 
     :param names: the index of each GPU, by UUID.
     """
-    shown_as = sorted((names.get(uuid, uuid) for uuid in placement.gpu_uuids), key=_by_number)
-    return f"GPU {', '.join(shown_as)} of {placement.node}"
+    return f"GPU {', '.join(gpu_names(placement, names))} of {placement.node}"
+
+
+def gpu_names(placement: Placement, names: Mapping[str, str]) -> list[str]:
+    """Return how the GPUs are shown: by index in order, those that are not there now by UUID after them."""
+    return sorted((names.get(uuid, uuid) for uuid in placement.gpu_uuids), key=_by_number)
 
 
 def names_of(nodes: Iterable[Node]) -> dict[str, str]:
@@ -126,8 +130,8 @@ def names_of(nodes: Iterable[Node]) -> dict[str, str]:
     return {gpu.uuid: str(gpu.index) for node in nodes for gpu in node.gpus}
 
 
-def _by_number(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isdecimal() else (-1, name)
+def _by_number(name: str) -> tuple[bool, int, str]:
+    return (False, int(name), "") if name.isdecimal() else (True, 0, name)
 
 
 def _span(wanted: WantedBooking, now_s: float) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from airflow_provider_eaco.core.model.booking import (
     Booking,
     InvalidBookingError,
     WantedBooking,
+    gpu_names,
     names_of,
 )
 from airflow_provider_eaco.core.model.errors import shown
@@ -81,12 +82,10 @@ def unbook(args: Namespace) -> None:
 
 def booking_row(booking: Booking, view: LedgerView) -> dict[str, str]:
     """Return a booking as it is printed; a GPU that its node no longer has is told by its UUID."""
-    names = names_of(view.nodes)
-    gpus = [names.get(uuid, uuid) for uuid in booking.placement.gpu_uuids]
     return {
         "booking": str(booking.booking_id),
         "node": booking.placement.node,
-        "gpus": ", ".join(sorted(gpus, key=lambda name: (not name.isdecimal(), len(name), name))),
+        "gpus": ", ".join(gpu_names(booking.placement, names_of(view.nodes))),
         "for": booking.name,
         "from": shown_instant(booking.start_s),
         "until": shown_instant(booking.end_s),
