@@ -312,4 +312,4 @@ def test_a_gpu_belongs_to_one_booking_at_a_time(other: Booking, *, overlaps: boo
 def test_a_gpu_that_is_gone_is_shown_by_its_uuid() -> None:
     """Its index is nobody's any more."""
     found = gpus_in_words(Placement("node-b", ("GPU-gone", "node-b-gpu00")), names_of(NODES))
-    assert found == "GPU GPU-gone, 0 of node-b"
+    assert found == "GPU 0, GPU-gone of node-b"
