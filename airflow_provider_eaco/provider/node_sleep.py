@@ -259,7 +259,7 @@ class NodeSleeper:
     def _give_up(self, watched: _Watched, view: LedgerView) -> None:
         name = watched.settings.node
         why = f"node {name} did not wake within {watched.settings.wake_timeout_s:g} s and is drained"
-        log.error("Drained: %s; `airflow eaco undrain %s` lets it be used again", why, name)
+        log.error("Drained: %s; `airflow eaco drain %s --undo` lets it be used again", why, name)
         self._around.ledger.set_draining(name, True)
         self._tell(name, view, f"waits again: {why}")
         leased = {record.job.job_id for record in view.jobs if record.phase is JobPhase.LEASED}
