@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,3 +83,17 @@ def test_the_definition_imports_no_command() -> None:
     assert [
         name for name in ours if name.startswith(tuple(f"airflow_provider_eaco.{h}" for h in heavy))
     ] == []
+
+
+def test_every_command_that_is_named_exists() -> None:
+    """No document and no message tells somebody to run a verb that there is none of."""
+    root = Path(__file__).resolve().parents[4]
+    texts = [*root.glob("docs/**/*.md"), root / "README.md", *root.glob("airflow_provider_eaco/**/*.py")]
+    named = {
+        verb
+        for text in texts
+        for verb in re.findall(r"`airflow eaco ([a-z]+)", text.read_text(encoding="utf-8"))
+    }
+    known = {name.split()[2] for name, _ in verbs(get_eaco_cli_commands())}
+    assert len(named) > 10
+    assert named <= known
