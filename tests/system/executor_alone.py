@@ -72,7 +72,6 @@ def rig_alone(home: Path, dags: Path, migrated: Path, told: Path) -> Iterator[Ri
             "eaco.simulated_truth": json.dumps(TRUTH),
             "eaco.simulated_time_scale": "3600",
             "eaco.kill_grace": "3",
-            "eaco.backfill_priority": "-1000",
             "eaco.rules": json.dumps([{"match": {"dag_id": "plain"}, "request": {"gpus": 1}}]),
         },
         environment={"PYTHONPATH": user_path(), "EACO_MOODY_FILE": str(home / "bad-day")},
