@@ -75,7 +75,7 @@ class GpuLane:
         self._monotonic = monotonic
         self.holding = HoldingArea(services.settings.backfill_priority)
         self.groups = GroupTable(services.dispatcher, services.settings.kill_grace_s, monotonic)
-        self.reasons = ReasonLog(host)
+        self.reasons = ReasonLog(host, monotonic)
         self.energy = EnergyBook(services, self.groups, monotonic)
         self.memory = MemoryWatch(services, self.groups, monotonic)
         self.endings = EndingBook(host, services, self.groups, self.energy, self.memory)
@@ -188,10 +188,8 @@ class GpuLane:
         report = self.services.admission.run_once(self._read_meters())
         # Not only what is news for a kind: a job may come to an answer that stands already.
         for decided in report.decided:
-            for job_id in decided.job_ids:
-                key = self._key_of(job_id)
-                if key is not None:
-                    self.reasons.note(job_id, key, decided.decision)
+            keys = [(job_id, self._key_of(job_id)) for job_id in decided.job_ids]
+            self.reasons.note([each for each in keys if each[1] is not None], decided.decision)
         for rejection in report.rejected:
             self._reject(rejection.job_id, text_of(rejection.decision))
         if report.problem is not None:
@@ -272,8 +270,7 @@ class GpuLane:
     def note_trouble(self, finding: Finding) -> None:
         """Tell every held task why nothing moves."""
         self._is_ledger_in_doubt = True
-        for task in self.holding:
-            self.reasons.note_finding(task.job_id, task.key, finding)
+        self.reasons.note_finding([(task.job_id, task.key) for task in self.holding], finding)
         self.reasons.flush()
 
     def known_ids(self) -> set[str]:

@@ -296,8 +296,7 @@ class Lanes:
             f"again: {self.problem}"
         )
         finding = Finding(Reason.MISCONFIGURED, {"problem": problem})
-        for task in self._stranded:
-            self._reasons.note_finding(task.job_id, task.key, finding)
+        self._reasons.note_finding([(task.job_id, task.key) for task in self._stranded], finding)
         self._reasons.flush()
 
     def _look_for_slotless(self) -> None:

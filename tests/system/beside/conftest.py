@@ -36,7 +36,9 @@ def airflow_beside(tmp_path_factory: pytest.TempPathFactory, system_dags: Path) 
                 "scheduler.scheduler_health_check_threshold": "15",
                 "scheduler.orphaned_tasks_check_interval": "3",
                 "eaco.pools": json.dumps(POOLS),
-                "eaco.simulated_nodes": json.dumps([{"name": "small", "gpus": 4}, {"name": "single", "gpus": 1}]),
+                "eaco.simulated_nodes": json.dumps(
+                    [{"name": "small", "gpus": 4}, {"name": "single", "gpus": 1}]
+                ),
                 "eaco.backfill_priority": "-1000",
             },
         )

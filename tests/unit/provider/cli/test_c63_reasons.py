@@ -98,7 +98,7 @@ def audit_lines(decision: AdmissionDecision) -> list[str]:
     """Return what the executor writes into Airflow's audit log for this decision."""
     host = FakeHost()
     reasons = ReasonLog(host)
-    reasons.note(WAITER, SimpleNamespace(task_id=WAITER), decision)
+    reasons.note([(WAITER, SimpleNamespace(task_id=WAITER))], decision)
     reasons.flush()
     return [text for _, _, text in host.told]
 

@@ -8,14 +8,14 @@ from airflow.models.callback import CallbackKey
 from airflow.models.connection_test import ConnectionTestKey
 from airflow.models.taskinstancekey import TaskInstanceKey
 
-from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Reason, Verdict, hold
+from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.placement import Placement
-from airflow_provider_eaco.provider.audit import LINES_PER_HEARTBEAT, ReasonLog, text_of
+from airflow_provider_eaco.provider.audit import text_of
 from airflow_provider_eaco.provider.executor import EacoExecutor
 from airflow_provider_eaco.provider.plain_lane import PlainLane
 from airflow_provider_eaco.provider.running import Event
-from tests.unit.provider.executor.lane_rig import FakeDispatcher, FakeHost
+from tests.unit.provider.executor.lane_rig import FakeDispatcher
 
 
 def make_task(task_id="task", config=None):
@@ -277,22 +277,3 @@ def test_a_full_hold_window_keeps_no_connection_test_waiting(started_executor, m
     assert executor.slots_available == executor.parallelism - 1
     executor.heartbeat()
     assert len(dispatcher.orders) == 1
-
-
-def waiting(free):
-    return hold(Finding(Reason.WAITING_FOR_GPU, {"wanted": 1, "free": free, "sharing": "no"}))
-
-
-def test_reasons_are_told_on_change_and_a_few_at_a_time():
-    """Numbers that change within one reason add no line; a long queue gets its lines over some heartbeats."""
-    host = FakeHost()
-    reasons = ReasonLog(host)
-    for number in range(LINES_PER_HEARTBEAT + 1):
-        reasons.note(f"j{number}", SimpleNamespace(task_id=f"t{number}"), waiting(0))
-    reasons.flush()
-    assert len(host.told) == LINES_PER_HEARTBEAT
-    reasons.flush()
-    assert len(host.told) == LINES_PER_HEARTBEAT + 1
-    reasons.note("j0", SimpleNamespace(task_id="t0"), waiting(3))
-    reasons.flush()
-    assert len(host.told) == LINES_PER_HEARTBEAT + 1
