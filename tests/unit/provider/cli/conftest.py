@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.engine import Engine
@@ -15,7 +17,7 @@ from airflow_provider_eaco.provider.settings import load_settings
 from airflow_provider_eaco.provider.wiring import open_store, present_pools
 from airflow_provider_eaco.store import schema
 from tests.databases import sqlite_engine
-from tests.unit.provider.cli.rig import OWNER, Cli, Cluster, Outcome, set_pool
+from tests.unit.provider.cli.rig import OWNER, Cli, Cluster, Outcome, QueueRoute, set_pool
 
 
 @pytest.fixture(scope="session")
@@ -81,3 +83,32 @@ def cluster(engine: Engine) -> Cluster:
         store.ledger, store.profiles, store.decisions, store.planner, pools=present_pools, owner=OWNER
     )
     return Cluster(store, loop)
+
+
+@pytest.fixture
+def queue_route(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> QueueRoute:
+    """The API's queue over the cluster's tables, as a user sees it who may see everything."""
+    with warnings.catch_warnings():
+        # They would like another HTTP client than the one that Airflow brings.
+        warnings.simplefilter("ignore")
+        from airflow.api_fastapi.core_api.security import get_user
+        from fastapi import FastAPI
+        from fastapi.testclient import TestClient
+
+        from airflow_provider_eaco.provider.api import jobs_shown, queue
+
+    monkeypatch.setattr(queue, "the_store", lambda: cluster.store)
+    monkeypatch.setattr(jobs_shown, "permitted_dags", lambda user, dag_ids, method: set(dag_ids))
+    app = FastAPI()
+    app.include_router(queue.router)
+    app.dependency_overrides[get_user] = lambda: None
+    for each in queue.router.dependencies:
+        app.dependency_overrides[each.dependency] = lambda: None
+    client = TestClient(app)
+
+    def items() -> list[dict[str, Any]]:
+        answer = client.get("/queue")
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["items"])
+
+    return items

@@ -65,6 +65,10 @@ class Cluster:
         self.store.ledger.release(self.lease(job_id).token, JobPhase.FINISHED)
 
 
+QueueRoute = Callable[[], list[dict[str, Any]]]
+"""Returns the items that the API's queue has for a user who may see everything."""
+
+
 def set_pool(name: str, slots: int | None, description: str = "") -> None:
     """Give Airflow a pool of this size, or none of this name."""
     from airflow.models.pool import Pool

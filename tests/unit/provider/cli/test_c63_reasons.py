@@ -1,4 +1,6 @@
-"""Why is it waiting? For each cause the command line tells what the planner has stored, and follows it."""
+"""Why is it waiting? For each cause the command line, the API, which the page shows, and the audit log tell
+what the planner has stored, and follow it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from airflow_provider_eaco.core.model.decision import AdmissionDecision, Reason
 from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
 from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.provider.audit import ReasonLog
+from airflow_provider_eaco.provider.shown import shown_instant
 from tests.builders import make_job, make_node, make_pair, make_progress, make_solo
-from tests.unit.provider.cli.rig import Cli, Cluster, set_pool
+from tests.unit.provider.cli.rig import Cli, Cluster, QueueRoute, set_pool
 from tests.unit.provider.executor.lane_rig import FakeHost
 
 WAITER = "waiter"
@@ -127,8 +130,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_c63_every_cause_is_told_as_it_is_stored(case: Case, cluster: Cluster, cli: Cli) -> None:
-    """Code, sentence, since when and position are the planner's, in `why` and `queue`, in words and data."""
+def test_c63_every_cause_is_told_as_it_is_stored(
+    case: Case, cluster: Cluster, cli: Cli, queue_route: QueueRoute
+) -> None:
+    """Code, sentence, since when and position are the planner's: in `why` and `queue`, in words and data, and
+    in the API's queue; the audit log has code and sentence.
+    """
     case.cause(cluster)
     cluster.plan()
     (entry,) = [entry for entry in cluster.store.reads.queue() if entry.record.job.job_id == WAITER]
@@ -149,6 +156,13 @@ def test_c63_every_cause_is_told_as_it_is_stored(case: Case, cluster: Cluster, c
     (row,) = cli("queue", "--output", "json").json()
     assert (row["reason"], row["sentence"]) == (why["reason"], why["sentence"])
     assert (row["since"], row["position"]) == (why["since"], why["position"])
+    (item,) = queue_route()
+    assert [each["code"] for each in item["reasons"]] == [
+        each.reason.code for each in entry.decision.decision.findings
+    ]
+    assert item["reasons"][0]["sentence"] == finding.text
+    assert (item["position"], item["of"], item["pool"]) == (1, 1, "eaco")
+    assert shown_instant(item["since_s"]) == why["since"]
     words = cli("why", WAITER).out
     assert f"{case.reason.code}, since {why['since']}" in words
     assert finding.text in words
