@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_eaco.core.energy.records import MachineEnergy, RunNote
+from airflow_provider_eaco.core.model.board_limits import NodeLimits
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.ports import EnergyPart, RunMeter
 
 # What nodes and the provider's API say to each other has a format, oldest first. Both sides know two, so that
-# schedulers and workers may differ by one version. Format 2 adds the memory that living runs were seen to
-# use, and what a node has to know to look for strangers before a start.
-FORMATS = (1, 2)
+# schedulers and workers may differ by one version. Format 3 adds power limits: which are wanted on a node's
+# boards, and what its boards have.
+FORMATS = (2, 3)
 
 
 class RunState(StrEnum):
@@ -61,6 +63,7 @@ class RunClaim:
 
     ``pool``: its job's Airflow pool, as the store knows it. ``alone``: nobody else holds its GPUs.
     ``memory_margin_mib``: what its pool leaves free on them; ``None`` where nobody has told.
+    ``power_limit_w``: to what each of its boards is to be held before it begins; ``None``: to nothing.
     """
 
     job_id: str
@@ -70,6 +73,7 @@ class RunClaim:
     pool: str = ""
     alone: bool = False
     memory_margin_mib: int | None = None
+    power_limit_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ class NodeReport:
     that live there, whoever still wants them. Readings carry no instant of their own that anybody goes by.
     ``energy`` is what each run has used in all on each of its GPUs, so that a report may arrive twice;
     ``counters`` are those of the whole machine. ``peaks_mib``: the most memory that each living run, by its
-    token, was seen to use on one of its GPUs; one of which that is not known is left out.
+    token, was seen to use on one of its GPUs; one of which that is not known is left out. ``limits`` is
+    ``None`` for a worker that knows no power limits.
     """
 
     node: Node
@@ -107,6 +112,7 @@ class NodeReport:
     notes: tuple[RunNote, ...] = ()
     counters: MachineEnergy | None = None
     peaks_mib: tuple[tuple[int, int], ...] = ()
+    limits: NodeLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,18 @@ class ValidRun:
     state: RunState
     stop: bool = False
     grace_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What a node learns from its report: the runs that it may have, and to what its boards are to be held.
+
+    ``limits_w`` are the limits of all boards of each placement, in watts; what is not listed has none.
+    ``None``: no pool applies limits, so that no board is even asked whether it would take one.
+    """
+
+    runs: tuple[ValidRun, ...]
+    limits_w: Mapping[Placement, float] | None = None
 
 
 class NodeRefusedError(EacoError):

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings, PowerLimits
 from airflow_provider_eaco.core.policy.base import Lever, levers_of
 from airflow_provider_eaco.core.policy.registry import make_policy
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 # How long a pool advises after a refusal, before it is found out again whether limits can be set.
 ADVISE_S = 600.0
 _NOT_KNOWN = "it is not known yet whether they can be set"
+
+CausesOf = Callable[[Node], Mapping[str, str | None] | None]
 
 
 class LimitPermits:
@@ -62,20 +65,32 @@ class LimitPermits:
         why = self._why_not.get(pool)
         return None if why == _NOT_KNOWN else why
 
-    def judge(self, view: LedgerView) -> tuple[str, ...]:
-        """Find out who applies limits; return the GPUs of which it has to be asked whether they take one."""
+    def judge(self, view: LedgerView, elsewhere: CausesOf = lambda node: None) -> tuple[str, ...]:
+        """Find out who applies limits; return the GPUs of which it has to be asked whether they take one.
+
+        :param elsewhere: returns of a node with a worker what it has told of its GPUs: why each takes no
+            limit, ``None`` of one that does; such GPUs are not to be asked from here.
+        """
         if self._monotonic() >= self._forget_s:
             self._refused.clear()
             self._causes = {uuid: cause for uuid, cause in self._causes.items() if cause is None}
             self._forget_s = float("inf")
         unknown: dict[str, None] = {}
         for pool in self._pools:
-            uuids = [gpu.uuid for node in view.nodes if may_use(pool, node.name) for gpu in node.gpus]
-            missing = [uuid for uuid in uuids if uuid not in self._causes]
-            unknown.update(dict.fromkeys(missing))
-            known = [f"{uuid}: {cause}" for uuid in uuids if (cause := self._causes.get(uuid)) is not None]
-            why = self._refused.get(pool.name) or next(iter(known), None)
-            self._why_not[pool.name] = why or (_NOT_KNOWN if missing or not uuids else None)
+            uuids, causes = [], {}
+            for node in view.nodes:
+                if not may_use(pool, node.name):
+                    continue
+                told, own = elsewhere(node), [gpu.uuid for gpu in node.gpus]
+                known = self._causes if told is None else told
+                uuids += own
+                causes.update({uuid: known[uuid] for uuid in own if uuid in known})
+                if told is None:
+                    unknown.update(dict.fromkeys(uuid for uuid in own if uuid not in known))
+            refused = (f"{uuid}: {cause}" for uuid, cause in causes.items() if cause is not None)
+            why = self._refused.get(pool.name) or next(refused, None)
+            is_unknown = not uuids or len(causes) < len(uuids)
+            self._why_not[pool.name] = why or (_NOT_KNOWN if is_unknown else None)
         self._log()
         return tuple(unknown)
 

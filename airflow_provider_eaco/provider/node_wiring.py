@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Lease
-from airflow_provider_eaco.core.node_runs import RunClaim
+from airflow_provider_eaco.core.model.pool import PowerLimits
+from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeReport, RunClaim
 from airflow_provider_eaco.core.ports import Dispatcher, Occupant, RunMeter
 from airflow_provider_eaco.dispatch.celery import CeleryDispatcher, NodeDispatcher, NodeReference
 from airflow_provider_eaco.engine.admission_loop import CycleReport
 from airflow_provider_eaco.provider.node_api.door import NodeDoor
+from airflow_provider_eaco.provider.node_limits import LimitStore, NoLimitStore
 from airflow_provider_eaco.provider.node_settings import DispatchChoice
 from airflow_provider_eaco.provider.services import Admission, NodeMeter, NoWorkers, Workers
 from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.store.node_credentials import SqlNodeCredentials
+from airflow_provider_eaco.store.node_limits import SqlNodeLimits
 from airflow_provider_eaco.store.node_reports import SqlNodeReports
 from airflow_provider_eaco.store.node_runs import SqlNodeRuns
 from airflow_provider_eaco.store.session import Database
@@ -36,6 +39,7 @@ class WorkerSide:
     workers: Workers
     meters: tuple[NodeMeter, ...] = ()
     readings: Callable[[], Sequence[GpuReading]] = tuple
+    limits: LimitStore = field(default_factory=NoLimitStore)
 
     def admitting(self, admission: Admission) -> Admission:
         """Return the admission, which then also sees what those nodes have read."""
@@ -61,12 +65,14 @@ def make_worker_side(settings: EacoSettings, here: Dispatcher, database: Databas
         workers,
         (NodeMeter(_NoTelemetry(), runs=_ReportedRuns(runs), peaks_mib=runs.peaks_mib),),
         reports.readings,
+        SqlNodeLimits(database),
     )
 
 
 def make_node_door(settings: EacoSettings, database: Database) -> NodeDoor:
     """Return what the API for nodes leads to."""
     reports = SqlNodeReports(database, settings.node_timeout_s)
+    applies_limits = any(pool.power_limits is PowerLimits.APPLY for pool in settings.pools)
     interval_s = min(settings.node_timeout_s / _REPORTS_IN_TIMEOUT, _LONGEST_INTERVAL_S)
 
     def claim(node: str, machine: str, token: int, job_id: str) -> RunClaim | None:
@@ -74,9 +80,15 @@ def make_node_door(settings: EacoSettings, database: Database) -> NodeDoor:
         if claimed is None:
             return None
         margin_mib = settings.pool_for(claimed.pool).memory_margin_mib
-        return replace(claimed, memory_margin_mib=margin_mib)
+        limit_w = claimed.power_limit_w if applies_limits else None
+        return replace(claimed, memory_margin_mib=margin_mib, power_limit_w=limit_w)
 
-    return NodeDoor(SqlNodeCredentials(database).accepts, reports.take, claim, interval_s)
+    def take(report: NodeReport) -> NodeAnswer:
+        answer = reports.take(report)
+        # Boards of nodes that no pool limits are not even asked.
+        return answer if applies_limits else replace(answer, limits_w=None)
+
+    return NodeDoor(SqlNodeCredentials(database).accepts, take, claim, interval_s)
 
 
 class KnownWorkers:

@@ -1,8 +1,8 @@
 """Power limits of pools that apply them: from the plan to the boards, and back to what the next plan sees.
 
-What is in force stands in a book on this machine's disk, which all schedulers here share and the next one
-finds. A pool for which limits cannot be set goes on as one that advises, so that no plan and no figure counts
-a limit that is not there.
+What is in force here stands in a book on this machine's disk, which all schedulers here share and the next
+one finds. Nodes with a worker set their own boards, and tell of them. A pool for which limits cannot be set
+goes on as one that advises, so that no plan and no figure counts a limit that is not there.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from airflow_provider_eaco.core.model.board_limits import (
     POWER_LIMIT_EVENT,
-    LimitAnswer,
     LimitInForce,
     LimitRequest,
 )
@@ -28,30 +26,12 @@ from airflow_provider_eaco.core.ports import DecisionLog, LedgerView
 from airflow_provider_eaco.engine.admission_loop import CycleReport
 from airflow_provider_eaco.engine.progress import Report
 from airflow_provider_eaco.provider.limit_permits import LimitPermits
+from airflow_provider_eaco.provider.limit_requests import Limiter, LimitRequests, Outcome
 from airflow_provider_eaco.provider.limited_units import LimitedUnits
+from airflow_provider_eaco.provider.node_limits import LimitsElsewhere, NoLimitStore
 from airflow_provider_eaco.provider.services import Admission
 
 log = logging.getLogger(__name__)
-
-# How often limits in force are compared with what the boards say, and lifting is tried again that failed.
-LOOK_S = 60.0
-
-
-class Limiter(Protocol):
-    """Sets limits on the boards of this machine; but for ``finish`` nothing here waits."""
-
-    @property
-    def is_busy(self) -> bool: ...
-
-    def begin(self, request: LimitRequest) -> None: ...
-
-    def poll(self) -> LimitAnswer | None: ...
-
-    def finish(self, request: LimitRequest, timeout_s: float) -> LimitAnswer | None: ...
-
-    def in_force(self) -> Mapping[Placement, LimitInForce]: ...
-
-    def noted(self) -> frozenset[Placement]: ...
 
 
 class AppliedLimits:
@@ -67,26 +47,26 @@ class AppliedLimits:
         pool_of: Callable[[str], PoolSettings],
         decisions: DecisionLog,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        elsewhere: LimitsElsewhere | None = None,
     ) -> None:
         self._limiter = limiter
+        self._requests = LimitRequests(limiter, monotonic)
+        self._elsewhere = elsewhere or LimitsElsewhere(NoLimitStore())
         self._pool_of = pool_of
         self._decisions = decisions
-        self._monotonic = monotonic
         self._permits = LimitPermits(pools, monotonic)
         self._units = LimitedUnits(monotonic)
         self._wanted: dict[Placement, SetPowerLimit] = {}
-        self._request = LimitRequest()
-        self._looked_s = float("-inf")
         self._told: dict[int, LimitInForce | None] = {}
         self._told_why: dict[int, str] = {}
         self._born_s: float | None = None
-        self._stuck: Mapping[str, str] = {}
-        self._problem: str | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether no pool applies limits and none is left of an earlier time."""
-        return not (self._permits.is_needed or self._limiter.is_busy or self._limiter.noted())
+        here = self._limiter.is_busy or self._limiter.noted()
+        return not (self._permits.is_needed or here) and self._elsewhere.is_idle
 
     # -- What plans see and say
 
@@ -98,7 +78,7 @@ class AppliedLimits:
 
     def _seen(self, pool: PoolState) -> PoolState:
         if self._permits.applies(pool.settings.name):
-            limits = self._limiter.in_force()
+            limits = self._in_force()
             return replace(pool, power_limits_w={place: limit.limit_w for place, limit in limits.items()})
         return _advising(pool)
 
@@ -107,10 +87,13 @@ class AppliedLimits:
         return _Heard(admission, self) if self._permits.is_needed else admission
 
     def take(self, report: CycleReport) -> None:
-        """Take in which limits a cycle wants set or lifted."""
-        for steer in report.steers:
-            if isinstance(steer, SetPowerLimit):
-                self._wanted[steer.placement] = steer
+        """Take in which limits a cycle wants set or lifted; other nodes can learn of theirs at once, before
+        the tasks for which they are meant are sent there.
+        """
+        wanted = [steer for steer in report.steers if isinstance(steer, SetPowerLimit)]
+        self._elsewhere.want([each for each in wanted if self._elsewhere.has(each.placement.node)])
+        here = [each for each in wanted if not self._elsewhere.has(each.placement.node)]
+        self._wanted.update({each.placement: each for each in here})
 
     def marked(self, reports: list[Report]) -> list[Report]:
         """Return the reports with the units marked that ran under a limit for some time, or may have."""
@@ -122,43 +105,38 @@ class AppliedLimits:
         """Take an answer in, ask for what is to be done next, and tell tasks of their limits.
 
         :param own: the tokens of the tasks whose stories this scheduler writes.
-        :raises StoreUnavailableError: if a story cannot be written; it is next time.
+        :raises StoreUnavailableError: if a story cannot be written, or what concerns other nodes cannot be
+            read or written; that is done next time.
         """
-        answer = self._limiter.poll()
-        if answer is not None:
-            self._learn(answer, view)
-        asked = self._permits.judge(view)
-        self._units.look(view.leases, {*self._limiter.noted(), *_placements(self._request)})
-        in_force = self._limiter.in_force()
-        if not self._limiter.is_busy:
-            held = self._held(view)
-            self._ask(LimitRequest(held, self._changes(held, in_force), asked), view)
+        self._elsewhere.look()
+        self._learn(self._requests.outcome(), view)
+        asked = self._permits.judge(view, self._elsewhere.causes_of)
+        self._units.look(view.leases, self._requests.touched | self._elsewhere.touched)
+        may_stay = self._may_stay(view)
+        self._elsewhere.keep(may_stay)
+        in_force = self._in_force()
+        if not self._requests.is_busy:
+            held = tuple(placement for placement, may in may_stay.items() if may)
+            outcome = self._requests.ask(LimitRequest(held, self._changes(held, in_force), asked))
+            if outcome is not None:
+                self._learn(outcome, view)
         self._tell(view, in_force, own)
 
     def close(self, timeout_s: float) -> None:
-        """Lift every limit; what takes longer than ``timeout_s`` goes on without this process."""
-        if self._limiter.is_busy or self._limiter.noted():
-            answer = self._limiter.finish(LimitRequest(), timeout_s)
-            log.info("Power limits are lifted: answer=%s", "still under way" if answer is None else answer)
+        """Lift every limit here; what takes longer than ``timeout_s`` goes on without this process. Nodes
+        with a worker lift theirs when their tasks end.
+        """
+        self._requests.close(timeout_s)
 
-    def _learn(self, answer: LimitAnswer, view: LedgerView) -> None:
-        request = self._request
-        refused, unable = answer.refused, answer.unable
-        if answer.problem is not None:
-            refused = dict.fromkeys(_placements(request), answer.problem)
-            unable = dict.fromkeys(request.asked, answer.problem)
-            if answer.problem != self._problem:
-                log.warning("Power limits cannot be set now: cause=%s", answer.problem)
-        self._problem = answer.problem
-        self._permits.learn(request.asked, unable)
-        for uuid, limit_w in answer.restored.items():
-            log.info("A board has its own power limit again: gpu=%s limit_w=%g", uuid, limit_w)
-        for uuid, limit_w in answer.taken.items():
-            log.warning("A power limit was changed by somebody else: gpu=%s limit_w=%g", uuid, limit_w)
-        for uuid, cause in answer.stuck.items():
-            if self._stuck.get(uuid) != cause:
-                log.warning("A power limit cannot be lifted now: gpu=%s cause=%s", uuid, cause)
-        self._stuck = answer.stuck
+    def _in_force(self) -> Mapping[Placement, LimitInForce]:
+        return {**self._elsewhere.in_force, **self._limiter.in_force()}
+
+    def _learn(self, outcome: Outcome | None, view: LedgerView) -> None:
+        """Take in what became of a request here, and of what is wanted elsewhere."""
+        refused = self._elsewhere.refused
+        if outcome is not None:
+            self._permits.learn(outcome.request.asked, outcome.unable)
+            refused = {**refused, **outcome.refused}
         for lease, pool in self._holders(view):
             if lease.placement in refused:
                 self._permits.refuse(pool, refused[lease.placement])
@@ -169,12 +147,12 @@ class AppliedLimits:
         for lease in view.leases:
             yield lease, pool_of.get(lease.job_id, "")
 
-    def _held(self, view: LedgerView) -> tuple[Placement, ...]:
-        """Return the placements on which a limit may stay: those whose holders' pools all keep limits."""
+    def _may_stay(self, view: LedgerView) -> dict[Placement, bool]:
+        """Return of each held placement whether a limit may stay: if its holders' pools all keep limits."""
         keeps: dict[Placement, bool] = {}
         for lease, pool in self._holders(view):
             keeps[lease.placement] = keeps.get(lease.placement, True) and self._permits.may_keep(pool)
-        return tuple(placement for placement, may_keep in keeps.items() if may_keep)
+        return keeps
 
     def _changes(
         self, held: Collection[Placement], in_force: Mapping[Placement, LimitInForce]
@@ -186,24 +164,6 @@ class AppliedLimits:
             for placement, change in wanted.items()
             if placement in held and change.limit_w != (_limit_w(in_force.get(placement)))
         )
-
-    def _ask(self, request: LimitRequest, view: LedgerView) -> None:
-        """Begin with the request if it, or the time, asks for anything."""
-        self._request = LimitRequest()
-        noted = self._limiter.noted()
-        left = [
-            placement
-            for placement in noted - {*request.held}
-            if self._problem is None and self._stuck.keys().isdisjoint(placement.gpu_uuids)
-        ]
-        is_due = bool(noted) and self._monotonic() - self._looked_s >= LOOK_S
-        if not (request.asked or request.changes or left or is_due):
-            return
-        self._looked_s, self._request = self._monotonic(), request
-        try:
-            self._limiter.begin(request)
-        except OSError as error:
-            self._learn(LimitAnswer(problem=str(error)), view)
 
     def _tell(
         self, view: LedgerView, in_force: Mapping[Placement, LimitInForce], own: Collection[int]
@@ -254,10 +214,6 @@ def _advising(pool: PoolState) -> PoolState:
     if pool.settings.power_limits is not PowerLimits.APPLY:
         return pool
     return replace(pool, settings=replace(pool.settings, power_limits=PowerLimits.ADVISE))
-
-
-def _placements(request: LimitRequest) -> set[Placement]:
-    return {change.placement for change in request.changes}
 
 
 def _limit_w(limit: LimitInForce | None) -> float | None:

@@ -21,6 +21,7 @@ from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.provider import workloads
 from airflow_provider_eaco.provider.compat import own_session
 from airflow_provider_eaco.provider.node_api.door import NodeDoor
+from airflow_provider_eaco.provider.node_limits import LimitsElsewhere, LimitStore
 from airflow_provider_eaco.provider.node_settings import DispatchChoice, GpuSource
 from airflow_provider_eaco.provider.node_sleep import Around, NodeSleeper
 from airflow_provider_eaco.provider.node_wiring import WorkerSide, make_node_door, make_worker_side
@@ -121,7 +122,7 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
     store = open_store()
     meters = make_meters(settings, store.profiles)
     elsewhere = make_worker_side(settings, dispatcher, Database(_new_session))
-    limits = _applied_limits(settings, store)
+    limits = _applied_limits(settings, store, elsewhere.limits)
     sleeper = _sleeper(settings, store, elsewhere)
     admission = _admission(settings, store, owner, limits, sleeper)
     return Services(
@@ -148,9 +149,23 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
     )
 
 
-def _applied_limits(settings: EacoSettings, store: Store) -> AppliedLimits:
-    book = settings.home / "eaco" / "power_limits.json"
-    return AppliedLimits(LimitProcess(book), settings.pools, settings.pool_for, store.decisions)
+def _applied_limits(settings: EacoSettings, store: Store, limit_store: LimitStore) -> AppliedLimits:
+    return AppliedLimits(
+        make_limiter(settings),
+        settings.pools,
+        settings.pool_for,
+        store.decisions,
+        elsewhere=LimitsElsewhere(limit_store),
+    )
+
+
+def make_limiter(settings: EacoSettings, book: str = "power_limits.json") -> LimitProcess:
+    """Return what sets power limits on this machine's boards.
+
+    :param book: the name of the file in which is written what they had before; a scheduler and each worker
+        of a machine have one of their own, since they limit other boards and lift what is not theirs to keep.
+    """
+    return LimitProcess(settings.home / "eaco" / book)
 
 
 def _sleeper(settings: EacoSettings, store: Store, elsewhere: WorkerSide) -> NodeSleeper:

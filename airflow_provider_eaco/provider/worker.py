@@ -46,7 +46,7 @@ def run_worker(node: str, credential: str, settings: EacoSettings) -> None:
     from airflow_provider_eaco.provider.celery_app import consume, make_app
 
     app = make_app()
-    api = NodeApi(_api_url(settings), node, socket.gethostname(), credential)
+    api = NodeApi(api_url(settings), node, socket.gethostname(), credential)
     register = RunRegister(settings.home / "eaco", node)
     dropped = drop_secrets(os.environ)
     if dropped:
@@ -68,7 +68,12 @@ def run_worker(node: str, credential: str, settings: EacoSettings) -> None:
 
 
 def _machine(node: str, settings: EacoSettings) -> Machine:
-    from airflow_provider_eaco.provider.wiring import BuiltInBeliefs, make_dispatcher, make_meters
+    from airflow_provider_eaco.provider.wiring import (
+        BuiltInBeliefs,
+        make_dispatcher,
+        make_limiter,
+        make_meters,
+    )
 
     renamed = tuple(replace(each, name=node) for each in settings.simulated_nodes)
     if len(renamed) > 1:
@@ -87,7 +92,8 @@ def _machine(node: str, settings: EacoSettings) -> Machine:
         )
     dispatcher = make_dispatcher()
     dispatcher.warm_up()
-    return Machine(node, socket.gethostname(), meter, dispatcher, partial(_order, meter), _find)
+    limiter = make_limiter(settings, f"power_limits_{node}.json")
+    return Machine(node, socket.gethostname(), meter, dispatcher, partial(_order, meter), _find, limiter)
 
 
 def _order(meter: NodeMeter, claim: RunClaim, payload: str) -> LaunchOrder:
@@ -107,7 +113,11 @@ def _find(job_id: str, token: int) -> str | None:
     return None if found is None else str(found)
 
 
-def _api_url(settings: EacoSettings) -> str:
+def api_url(settings: EacoSettings) -> str:
+    """Return where the provider's API for nodes is mounted.
+
+    :raises InvalidSettingError: if no option names it.
+    """
     if settings.node_api_url:
         return settings.node_api_url
     from airflow.configuration import conf

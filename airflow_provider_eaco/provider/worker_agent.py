@@ -14,15 +14,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from airflow_provider_eaco.core.model.board_limits import NodeLimits
 from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
 from airflow_provider_eaco.core.model.gpu import GpuHealth, Node
-from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, RunNews, RunState, ValidRun
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeReport, RunClaim, RunNews, RunState, ValidRun
 from airflow_provider_eaco.core.ports import Dispatcher, LaunchOrder, Occupant
 from airflow_provider_eaco.engine.strangers import used_before_start
+from airflow_provider_eaco.provider.limit_requests import Limiter
 from airflow_provider_eaco.provider.memory_return import Memory, MemoryReturn
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.worker_api import NodeApiError
-from airflow_provider_eaco.provider.worker_energy import ReportedEnergy
+from airflow_provider_eaco.provider.worker_energy import UseOfRuns
+from airflow_provider_eaco.provider.worker_limits import WorkerLimits
 from airflow_provider_eaco.provider.worker_register import Run
 
 log = logging.getLogger(__name__)
@@ -34,10 +38,12 @@ _LOOK_S = 0.2
 _RETRY_S = 0.5
 _GIVE_UP_S = 120.0
 _DEFAULT_GRACE_S = 10.0
+# A run that may begin waits so long for the limit of its boards, and then begins without.
+_LIMIT_WAIT_S = 10.0
 # The log says at most this often that the API cannot be reached.
 _COMPLAIN_S = 30.0
-# How long the energy of a run that has left is told on: its last second is measured after its end.
-_LEFT_KEPT_S = 120.0
+# How long a worker that leaves waits for its limits to be lifted, before it tells so.
+_LIFT_S = 5.0
 
 
 class Api(Protocol):
@@ -48,7 +54,7 @@ class Api(Protocol):
 
     def claim(self, job_id: str, token: int) -> RunClaim | None: ...
 
-    def report(self, report: NodeReport) -> tuple[ValidRun, ...]: ...
+    def report(self, report: NodeReport) -> NodeAnswer: ...
 
 
 class Register(Protocol):
@@ -67,7 +73,7 @@ class Machine:
     """What the agent works with on its machine.
 
     ``order`` makes the order of a claimed run from its payload; ``find`` returns the reference of a living
-    run, whoever began it.
+    run, whoever began it; ``limiter`` sets power limits on its boards.
     """
 
     node: str
@@ -76,6 +82,7 @@ class Machine:
     dispatcher: Dispatcher
     order: Callable[[RunClaim, str], LaunchOrder]
     find: Callable[[str, int], str | None]
+    limiter: Limiter
 
 
 @dataclass(slots=True)
@@ -87,16 +94,20 @@ class _Ordered:
     payload: str
     came_s: float
     claim: RunClaim | None = None
+    claimed_s: float = float("-inf")
     try_again_s: float = float("-inf")
 
 
 @dataclass(slots=True)
 class _Begun:
-    """A run whose processes live, or did at the last look."""
+    """A run whose processes live, or did at the last look; of one that was found its GPUs are not known
+    before the API has told.
+    """
 
     job_id: str
     token: int
     reference: str
+    placement: Placement | None
     is_ending: bool = False
 
 
@@ -105,10 +116,10 @@ class _Memory:
     ordered: list[_Ordered] = field(default_factory=list)
     begun: dict[int, _Begun] = field(default_factory=dict)
     news: dict[int, RunNews] = field(default_factory=dict)
-    valid: tuple[ValidRun, ...] = ()
-    left_s: dict[int, float] = field(default_factory=dict)
+    limits: NodeLimits | None = None
     reported_s: float = float("-inf")
     complained_s: float = float("-inf")
+    is_answered: bool = False
     is_unheard: bool = False
     leaving: bool = False
 
@@ -130,7 +141,8 @@ class NodeAgent:
         self._inbox: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()
         self._is_stopped = False
         self._memory = _Memory()
-        self._energy = ReportedEnergy()
+        self._use = UseOfRuns(machine.meter, monotonic)
+        self._limits = WorkerLimits(machine.limiter, monotonic)
         self._returns = MemoryReturn([machine.meter], monotonic)
 
     # -- For other threads
@@ -153,6 +165,7 @@ class NodeAgent:
             self.step()
             self._wait()
         self._memory.leaving = True
+        self._limits.close(_LIFT_S)
         self._report()
 
     def recover(self) -> None:
@@ -164,7 +177,7 @@ class NodeAgent:
                 gone.append((job_id, token))
             else:
                 log.info("Found a run that lives: job_id=%s token=%s reference=%s", job_id, token, reference)
-                self._note_begun(job_id, token, reference)
+                self._note_begun(job_id, token, reference, None)
         self._register.drop(gone)
 
     def step(self) -> None:
@@ -175,8 +188,10 @@ class NodeAgent:
             if order.try_again_s <= self._monotonic():
                 self._carry_out(order)
         self._look()
+        self._limits.step([gpu.uuid for gpu in self._node().gpus], self._held())
         due = self._monotonic() - self._memory.reported_s >= self._api.interval_s
-        if due or (self._memory.news and not self._memory.is_unheard):
+        has_news = self._memory.news or self._limits.told() != self._memory.limits
+        if due or (has_news and not self._memory.is_unheard):
             self._report()
 
     def _wait(self) -> None:
@@ -209,7 +224,13 @@ class NodeAgent:
         try:
             if order.claim is None:
                 order.claim = self._api.claim(order.job_id, order.token)
+                order.claimed_s = self._monotonic()
+                if order.claim is not None:
+                    self._limits.want_for(order.claim)
             if order.claim is not None:
+                is_settled = self._limits.is_settled(order.claim.placement)
+                if not is_settled and self._monotonic() - order.claimed_s < _LIMIT_WAIT_S:
+                    return
                 self._begin(order.claim, order.payload)
             else:
                 log.info("Not begun, it was taken back: job_id=%s token=%s", order.job_id, order.token)
@@ -242,7 +263,7 @@ class NodeAgent:
             )
             self._register.drop([(claim.job_id, claim.token)])
             return
-        self._note_begun(claim.job_id, claim.token, reference)
+        self._note_begun(claim.job_id, claim.token, reference, claim.placement)
         log.info("Begun: job_id=%s token=%s reference=%s", claim.job_id, claim.token, reference)
 
     def _missing(self, claim: RunClaim) -> list[str]:
@@ -256,8 +277,8 @@ class NodeAgent:
         margin_mib = claim.memory_margin_mib
         return used_before_start(claim.placement, gpus, readings, margin_mib, alone=claim.alone)
 
-    def _note_begun(self, job_id: str, token: int, reference: str) -> None:
-        self._memory.begun[token] = _Begun(job_id, token, reference)
+    def _note_begun(self, job_id: str, token: int, reference: str, placement: Placement | None) -> None:
+        self._memory.begun[token] = _Begun(job_id, token, reference, placement)
         self._memory.news[token] = RunNews(token, RunState.RUNNING, process=reference)
 
     # -- Watching
@@ -274,9 +295,16 @@ class NodeAgent:
                 run.token, RunState.ENDED, run.reference, state.exit_code, meter=seen
             )
             del self._memory.begun[run.token]
-            self._memory.left_s[run.token] = self._monotonic()
-            self._measure(run)
+            self._use.close((run.job_id, run.token))
             log.info("Ended: job_id=%s token=%s exit_code=%s", run.job_id, run.token, state.exit_code)
+
+    def _held(self) -> tuple[Placement, ...] | None:
+        """Return the GPUs of runs that live or are about to begin, as soon as they are known of all."""
+        begun = [run.placement for run in self._memory.begun.values()]
+        if None in begun and not self._memory.is_answered:
+            return None
+        claimed = [order.claim.placement for order in self._memory.ordered if order.claim is not None]
+        return (*claimed, *(placement for placement in begun if placement is not None))
 
     # -- Telling
 
@@ -284,64 +312,35 @@ class NodeAgent:
         """Tell all; what was told is forgotten only once it has arrived."""
         memory = self._memory
         memory.reported_s = self._monotonic()
-        node = self._node()
-        self._measure()
+        node, living = self._node(), {(run.job_id, run.token) for run in memory.begun.values()}
+        self._use.measure(living)
+        limits = self._limits.told()
         report = NodeReport(
             node=replace(node, available=not memory.leaving),
             machine=self._machine.name,
             readings=tuple(self._machine.meter.telemetry.read()),
             news=tuple(memory.news.values()),
-            living=tuple((run.job_id, run.token) for run in memory.begun.values()),
-            energy=self._energy.totals(),
-            notes=self._energy.notes(),
-            counters=self._energy.counters,
-            peaks_mib=self._peaks_mib(),
+            living=tuple(sorted(living)),
+            energy=self._use.energy.totals(),
+            notes=self._use.energy.notes(),
+            counters=self._use.energy.counters,
+            peaks_mib=self._use.peaks_mib(living),
+            limits=limits,
         )
         try:
-            valid = self._api.report(report)
+            answer = self._api.report(report)
         except NodeApiError as error:
             memory.is_unheard = True
             self._complain(error)
             return
-        memory.is_unheard = False
+        memory.is_unheard, memory.is_answered, memory.limits = False, True, limits
         ended = {news.token for news in report.news if news.state is not RunState.RUNNING}
         self._register.drop([run for run in self._register.runs if run[1] in ended])
         memory.news.clear()
-        self._forget_energy()
-        memory.valid = valid
-        self._follow(valid)
-
-    def _peaks_mib(self) -> tuple[tuple[int, int], ...]:
-        """Return the most memory that each living run was seen to use, as far as it is known."""
-        meters = self._machine.meter.runs
-        if meters is None:
-            return ()
-        seen = ((run.token, meters.run_meter(run.job_id, run.token)) for run in self._memory.begun.values())
-        return tuple(
-            (token, meter.memory_peak_mib)
-            for token, meter in seen
-            if meter is not None and meter.memory_peak_mib is not None
-        )
-
-    def _measure(self, left: _Begun | None = None) -> None:
-        """Take in what runs and the machine have used; of one that has left, all that is known now."""
-        meter = self._machine.meter
-        try:
-            if left is not None and meter.energy is not None:
-                meter.energy.write_energy(left.job_id, left.token, self._energy)
-            elif meter.live is not None:
-                own = {(run.job_id, run.token) for run in self._memory.begun.values()}
-                meter.live.write_interim(own, self._energy)
-        except Exception:
-            log.exception("What runs have used is not known now")
-
-    def _forget_energy(self) -> None:
-        """Forget runs whose last second has been told, too."""
-        now_s, left_s = self._monotonic(), self._memory.left_s
-        for token in [token for token, at_s in left_s.items() if now_s - at_s > _LEFT_KEPT_S]:
-            del left_s[token]
-        self._energy.keep({*self._memory.begun, *left_s})
-        self._returns.keep({(run.job_id, run.token) for run in self._memory.begun.values()})
+        self._use.keep(set(memory.begun))
+        self._returns.keep(living)
+        self._follow(answer.runs)
+        self._limits.want(answer.limits_w)
 
     def _follow(self, valid: Sequence[ValidRun]) -> None:
         """Bring this machine in line with what it may run."""
@@ -350,6 +349,8 @@ class NodeAgent:
             allowed = by_token.get(run.token)
             if allowed is None or allowed.job_id != run.job_id or allowed.stop:
                 self._end(run, allowed)
+            if allowed is not None and allowed.job_id == run.job_id:
+                run.placement = allowed.placement
         ordered = {order.token for order in self._memory.ordered}
         for allowed in valid:
             if allowed.token not in self._memory.begun and allowed.token not in ordered:
@@ -368,7 +369,7 @@ class NodeAgent:
         """Look for a run that this worker does not know: an earlier one has begun it, or was about to."""
         reference = self._machine.find(allowed.job_id, allowed.token)
         if reference is not None:
-            self._note_begun(allowed.job_id, allowed.token, reference)
+            self._note_begun(allowed.job_id, allowed.token, reference, allowed.placement)
         elif allowed.state is RunState.CLAIMED:
             cause = "the worker was started again before it had begun"
             self._memory.news[allowed.token] = RunNews(allowed.token, RunState.REFUSED, cause=cause)

@@ -11,10 +11,19 @@ from typing import Any
 import requests
 
 from airflow_provider_eaco.core.energy.records import MachineEnergy
+from airflow_provider_eaco.core.model.board_limits import NodeLimits
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading
 from airflow_provider_eaco.core.model.placement import Placement
-from airflow_provider_eaco.core.node_runs import FORMATS, NodeReport, RunClaim, RunNews, RunState, ValidRun
+from airflow_provider_eaco.core.node_runs import (
+    FORMATS,
+    NodeAnswer,
+    NodeReport,
+    RunClaim,
+    RunNews,
+    RunState,
+    ValidRun,
+)
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +76,11 @@ class NodeApi:
             Placement(self._node, tuple(answer["gpu_uuids"])),
             alone=answer.get("alone", False),
             memory_margin_mib=answer.get("memory_margin_mib"),
+            power_limit_w=answer.get("power_limit_w"),
         )
 
-    def report(self, report: NodeReport) -> tuple[ValidRun, ...]:
-        """Tell how the node is and return the runs that it may have now.
+    def report(self, report: NodeReport) -> NodeAnswer:
+        """Tell how the node is and return what it may run and to what its boards are to be held.
 
         :raises NodeApiError: if the report was not taken.
         """
@@ -78,7 +88,8 @@ class NodeApi:
         newest = min(int(answer.get("newest", self._format)), FORMATS[-1])
         self._format = max(self._format, newest)
         self.interval_s = float(answer.get("interval_s", self.interval_s))
-        return tuple(_valid_run(self._node, run) for run in answer["runs"])
+        runs = tuple(_valid_run(self._node, run) for run in answer["runs"])
+        return NodeAnswer(runs, _limits_w(self._node, answer.get("limits")))
 
     def close(self) -> None:
         """Close the connection."""
@@ -109,8 +120,8 @@ class NodeApi:
 
 def _as_json(report: NodeReport, version: int = FORMATS[-1]) -> dict[str, Any]:
     told = {"v": version, **_in_any_format(report)}
-    if version > 1:
-        told["peaks"] = [{"token": token, "memory_mib": peak_mib} for token, peak_mib in report.peaks_mib]
+    if version > 2:
+        told["limits"] = _limits_as_json(report.limits or NodeLimits())
     return told
 
 
@@ -141,7 +152,24 @@ def _in_any_format(report: NodeReport) -> dict[str, Any]:
             for note in report.notes
         ],
         "counters": None if report.counters is None else _counters_as_json(report.counters),
+        "peaks": [{"token": token, "memory_mib": peak_mib} for token, peak_mib in report.peaks_mib],
     }
+
+
+def _limits_as_json(limits: NodeLimits) -> dict[str, Any]:
+    boards: list[dict[str, Any]] = []
+    for placement in sorted(limits.noted, key=lambda placement: placement.gpu_uuids):
+        limit = limits.in_force.get(placement)
+        board: dict[str, Any] = {"gpu_uuids": list(placement.gpu_uuids)}
+        if limit is not None:
+            board |= {"limit_w": limit.limit_w, "before_w": list(limit.before_w)}
+        boards.append(board)
+    permits = {uuid: None if cause is None else _printable(cause) for uuid, cause in limits.permits.items()}
+    refused = [
+        {"gpu_uuids": list(placement.gpu_uuids), "cause": _printable(cause)}
+        for placement, cause in limits.refused.items()
+    ]
+    return {"permits": permits, "boards": boards, "refused": refused}
 
 
 def _gpu_as_json(gpu: Gpu) -> dict[str, Any]:
@@ -205,6 +233,12 @@ def _percent(value: float | None) -> float | None:
 
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)[:1000]
+
+
+def _limits_w(node: str, limits: list[Mapping[str, Any]] | None) -> dict[Placement, float] | None:
+    if limits is None:
+        return None
+    return {Placement(node, tuple(each["gpu_uuids"])): float(each["limit_w"]) for each in limits}
 
 
 def _valid_run(node: str, run: Mapping[str, Any]) -> ValidRun:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from airflow_provider_eaco.core.energy.accounting import RunKey
 from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
+from airflow_provider_eaco.provider.services import NodeMeter
+
+log = logging.getLogger(__name__)
+
+# How long the energy of a run that has left is told on: its last second is measured after its end.
+_LEFT_KEPT_S = 120.0
 
 # A sum is as certain as its least certain part.
 _LEAST_CERTAIN_FIRST = (
@@ -16,6 +24,54 @@ _LEAST_CERTAIN_FIRST = (
     EnergyMethod.COUNTER,
     EnergyMethod.UNKNOWN,
 )
+
+
+class UseOfRuns:
+    """What the runs of a machine with a worker use of it, as its meter sees it."""
+
+    def __init__(self, meter: NodeMeter, monotonic: Callable[[], float]) -> None:
+        self._meter = meter
+        self._monotonic = monotonic
+        self._left_s: dict[int, float] = {}
+        self.energy = ReportedEnergy()
+
+    def measure(self, living: Collection[RunKey]) -> None:
+        """Take in what these runs and the machine have used up to now."""
+        if self._meter.live is None:
+            return
+        try:
+            self._meter.live.write_interim(living, self.energy)
+        except Exception:
+            log.exception("What runs have used is not known now")
+
+    def close(self, run: RunKey) -> None:
+        """Take in all that is known now of a run that has left."""
+        job_id, token = run
+        self._left_s[token] = self._monotonic()
+        if self._meter.energy is None:
+            return
+        try:
+            self._meter.energy.write_energy(job_id, token, self.energy)
+        except Exception:
+            log.exception("What a run has used is not known now: job_id=%s token=%s", job_id, token)
+
+    def peaks_mib(self, living: Collection[RunKey]) -> tuple[tuple[int, int], ...]:
+        """Return the most memory that each of these runs was seen to use, as far as it is known."""
+        meters = self._meter.runs
+        if meters is None:
+            return ()
+        seen = ((token, meters.run_meter(job_id, token)) for job_id, token in sorted(living))
+        return tuple(
+            (token, meter.memory_peak_mib)
+            for token, meter in seen
+            if meter is not None and meter.memory_peak_mib is not None
+        )
+
+    def keep(self, living: Collection[int]) -> None:
+        """Forget runs that have left and whose last second has been told, too."""
+        now_s = self._monotonic()
+        self._left_s = {token: at_s for token, at_s in self._left_s.items() if now_s - at_s <= _LEFT_KEPT_S}
+        self.energy.keep({*living, *self._left_s})
 
 
 class ReportedEnergy:

@@ -9,13 +9,16 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from airflow_provider_eaco.core.model.gpu import GpuReading
-from airflow_provider_eaco.core.node_runs import NodeRefusedError, NodeReport, RunClaim, ValidRun
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeRefusedError, NodeReport, RunClaim
 from airflow_provider_eaco.store import machine_energy
 from airflow_provider_eaco.store.energy import bring_to, note_run
 from airflow_provider_eaco.store.inventory import readings_of, save_nodes, save_readings
 from airflow_provider_eaco.store.node_credentials import take_turn
+from airflow_provider_eaco.store.node_limits import limit_of, note_limits, wanted_of
 from airflow_provider_eaco.store.node_runs import claim, nodes_of_runs, note_news, note_peaks, valid_runs
 from airflow_provider_eaco.store.node_tables import node_credential as credential_table
+from airflow_provider_eaco.store.node_tables import node_limit as limit_table
 from airflow_provider_eaco.store.node_tables import node_run as run_table
 from airflow_provider_eaco.store.schema import gpu as gpu_table
 from airflow_provider_eaco.store.session import Database
@@ -39,10 +42,14 @@ class SqlNodeReports:
         """
         with self._database.writing() as connection:
             self._check_turn(connection, node, machine)
-            return claim(connection, node, token, job_id)
+            claimed = claim(connection, node, token, job_id)
+            if claimed is None or not self._database.has(connection, limit_table):
+                return claimed
+            return replace(claimed, power_limit_w=limit_of(connection, claimed.placement))
 
-    def take(self, report: NodeReport) -> tuple[ValidRun, ...]:
-        """Write the report down and return the runs that the node may have from now on.
+    def take(self, report: NodeReport) -> NodeAnswer:
+        """Write the report down and return the runs that the node may have from now on, and to what its
+        boards are to be held.
 
         While a run lives there that is not one of those, nothing new is placed on the node.
 
@@ -61,7 +68,7 @@ class SqlNodeReports:
             save_nodes(connection, [replace(node, available=node.available and not strays)], now_s)
             _add_energy(connection, report, now_s)
             save_readings(connection, [replace(reading, at_s=now_s) for reading in report.readings])
-            return valid
+            return NodeAnswer(valid, self._limits(connection, report))
 
     def readings(self) -> Sequence[GpuReading]:
         """Return what nodes with a worker read last; nothing is known of what is too old."""
@@ -80,6 +87,12 @@ class SqlNodeReports:
             else GpuReading(uuid, now_s)
             for uuid in uuids
         ]
+
+    def _limits(self, connection: Connection, report: NodeReport) -> dict[Placement, float]:
+        if not self._database.has(connection, limit_table):
+            return {}
+        note_limits(connection, report.node.name, report.limits)
+        return wanted_of(connection, report.node.name)
 
     def _check_turn(self, connection: Connection, node: str, machine: str) -> None:
         now_s = self._database.now_s(connection)

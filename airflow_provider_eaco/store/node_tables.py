@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, Table, Text
 
-from airflow_provider_eaco.store.columns import Instant, JsonText
+from airflow_provider_eaco.store.columns import GpuUuids, Instant, JsonText
 from airflow_provider_eaco.store.metadata import metadata
 
 node_credential = Table(
@@ -43,6 +43,23 @@ node_run = Table(
     Column("stop_asked_at", Instant),
     # NULL until the run is over, or was never begun.
     Column("ended_at", Instant, index=True),
+)
+
+# To what the boards of nodes with a worker are to be held while somebody holds them.
+node_limit = Table(
+    "eaco_node_limit",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("gpu_uuids", GpuUuids, primary_key=True),
+    Column("limit_w", Double, nullable=False),
+)
+
+# What a node's worker has told last of the limits on its boards; none of a worker that knows no limits.
+node_limit_report = Table(
+    "eaco_node_limit_report",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("told", JsonText, nullable=False),
 )
 
 # Nodes that were put to sleep, and those that wake up from it; one without a row is up, as far as we know.

@@ -51,3 +51,18 @@ class LimitAnswer:
     taken: Mapping[str, float] = field(default_factory=dict)
     stuck: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    """What a node with a worker tells of the power limits on its boards.
+
+    ``permits`` says of each GPU that was asked about why no limit can be set there, ``None``: one can.
+    ``in_force`` are the limits that the boards are known to have, ``noted`` all placements on whose boards a
+    limit of ours may be. ``refused`` says of a limit that was wanted last why it was not set.
+    """
+
+    permits: Mapping[str, str | None] = field(default_factory=dict)
+    in_force: Mapping[Placement, LimitInForce] = field(default_factory=dict)
+    noted: frozenset[Placement] = frozenset()
+    refused: Mapping[Placement, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ nothing else, and nothing else opens them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
@@ -16,7 +16,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
-from airflow_provider_eaco.core.node_runs import FORMATS, NodeRefusedError, RunClaim, ValidRun
+from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.node_runs import FORMATS, NodeAnswer, NodeRefusedError, RunClaim
 from airflow_provider_eaco.provider.node_api.door import NodeDoor
 from airflow_provider_eaco.provider.node_api.models import REPORTS, STARTS
 from airflow_provider_eaco.provider.node_settings import is_node_name
@@ -43,7 +44,7 @@ def create_app(door: NodeDoor) -> FastAPI:
     @app.post("/{node}/report")
     async def report(node: str, request: Request) -> JSONResponse:
         return await _answer(
-            door, node, request, REPORTS, lambda sent: _runs(sent.v, door, door.take(sent.as_report(node)))
+            door, node, request, REPORTS, lambda sent: _told(sent.v, door, door.take(sent.as_report(node)))
         )
 
     @app.post("/{node}/starts")
@@ -118,14 +119,19 @@ def _parsed(model: TypeAdapter[_Model], body: bytes) -> _Model:
 def _claim(version: int, claim: RunClaim | None) -> dict[str, Any]:
     if claim is None:
         return {"v": version, "start": False}
-    told: dict[str, Any] = {"family": claim.family, "gpu_uuids": list(claim.placement.gpu_uuids)}
-    if version > 1:
-        told |= {"alone": claim.alone, "memory_margin_mib": claim.memory_margin_mib}
+    told: dict[str, Any] = {
+        "family": claim.family,
+        "gpu_uuids": list(claim.placement.gpu_uuids),
+        "alone": claim.alone,
+        "memory_margin_mib": claim.memory_margin_mib,
+    }
+    if version > 2:
+        told["power_limit_w"] = claim.power_limit_w
     return {"v": version, "start": True, **told}
 
 
-def _runs(version: int, door: NodeDoor, runs: tuple[ValidRun, ...]) -> dict[str, Any]:
-    return {
+def _told(version: int, door: NodeDoor, answer: NodeAnswer) -> dict[str, Any]:
+    told = {
         "v": version,
         # A node that fell back to an older format comes back by this.
         "newest": FORMATS[-1],
@@ -142,6 +148,13 @@ def _runs(version: int, door: NodeDoor, runs: tuple[ValidRun, ...]) -> dict[str,
                 "stop": run.stop,
                 "grace_s": run.grace_s,
             }
-            for run in runs
+            for run in answer.runs
         ],
     }
+    if version > 2:
+        told["limits"] = None if answer.limits_w is None else _limits(answer.limits_w)
+    return told
+
+
+def _limits(limits_w: Mapping[Placement, float]) -> list[dict[str, Any]]:
+    return [{"gpu_uuids": list(place.gpu_uuids), "limit_w": watts} for place, watts in limits_w.items()]

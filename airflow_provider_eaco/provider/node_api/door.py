@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_provider_eaco.core.node_runs import NodeReport, RunClaim, ValidRun
+from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeReport, RunClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,6 @@ class NodeDoor:
     """
 
     accepts: Callable[[str, str], bool]
-    take: Callable[[NodeReport], tuple[ValidRun, ...]]
+    take: Callable[[NodeReport], NodeAnswer]
     claim: Callable[[str, str, int, str], RunClaim | None]
     interval_s: float

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, SplitRule
 from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
+from airflow_provider_eaco.core.model.board_limits import LimitInForce, NodeLimits
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.node_runs import NodeReport, RunNews, RunState
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart, RunMeter
@@ -31,6 +33,8 @@ _Mib = Annotated[int, Field(ge=0, le=2**40)]
 _Number = Annotated[float, Field(ge=0, le=1e15)]
 _Instant = Annotated[float, Field(ge=0, le=1e10)]
 _Percent = Annotated[float, Field(ge=0, le=100)]
+_Watts = Annotated[float, Field(ge=0, le=1e6)]
+_Uuids = Annotated[list[_Uuid], Field(min_length=1, max_length=MAX_GPUS)]
 
 
 class _Strict(BaseModel):
@@ -138,10 +142,52 @@ class PeakModel(_Strict):
     memory_mib: _Mib
 
 
-class ReportModel(_Strict):
-    """One report in format 1. ``available`` is false when the node takes nothing new."""
+class LimitModel(_Strict):
+    """A limit of ours on all boards of a placement; ``limit_w`` is ``None`` where they may have it or not."""
 
-    v: Literal[1]
+    gpu_uuids: _Uuids
+    limit_w: _Watts | None = None
+    before_w: Annotated[list[_Watts], Field(max_length=MAX_GPUS)] = []
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.limit_w is not None and len(self.before_w) != len(self.gpu_uuids):
+            raise ValueError("before_w: one of each board that is held")
+        return self
+
+
+class RefusedModel(_Strict):
+    """A limit that was wanted and not set."""
+
+    gpu_uuids: _Uuids
+    cause: _Text
+
+
+class LimitsModel(_Strict):
+    """The power limits on the node's boards; ``permits`` says of a GPU why none can be set there."""
+
+    permits: Annotated[dict[_Uuid, _Text | None], Field(max_length=MAX_GPUS)] = {}
+    boards: Annotated[list[LimitModel], Field(max_length=MAX_GPUS)] = []
+    refused: Annotated[list[RefusedModel], Field(max_length=MAX_GPUS)] = []
+
+    def as_limits(self, node: str) -> NodeLimits:
+        """Return it as the store takes it, said by this node."""
+        return NodeLimits(
+            permits=self.permits,
+            in_force={
+                Placement(node, tuple(each.gpu_uuids)): LimitInForce(each.limit_w, tuple(each.before_w))
+                for each in self.boards
+                if each.limit_w is not None
+            },
+            noted=frozenset(Placement(node, tuple(each.gpu_uuids)) for each in self.boards),
+            refused={Placement(node, tuple(each.gpu_uuids)): each.cause for each in self.refused},
+        )
+
+
+class ReportModel(_Strict):
+    """One report in format 2. ``available`` is false when the node takes nothing new."""
+
+    v: Literal[2]
     machine: _Name
     gpus: Annotated[list[GpuModel], Field(max_length=MAX_GPUS)]
     host_memory_mib: _Mib | None = None
@@ -153,6 +199,7 @@ class ReportModel(_Strict):
     energy: Annotated[list[EnergyModel], Field(max_length=MAX_RUNS)] = []
     notes: Annotated[list[NoteModel], Field(max_length=MAX_RUNS)] = []
     counters: CountersModel | None = None
+    peaks: Annotated[list[PeakModel], Field(max_length=MAX_RUNS)] = []
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -188,32 +235,32 @@ class ReportModel(_Strict):
             energy=tuple(EnergyPart(job_id="", **each.model_dump()) for each in self.energy),
             notes=tuple(RunNote("", each.token, each.peak_w, frozenset(each.rules)) for each in self.notes),
             counters=None if self.counters is None else _counters(node, self.counters),
+            peaks_mib=tuple((each.token, each.memory_mib) for each in self.peaks),
         )
 
 
-class Report2Model(ReportModel):
-    """One report in format 2."""
+class Report3Model(ReportModel):
+    """One report in format 3."""
 
-    v: Literal[2]  # type: ignore[assignment]  # of the format that it extends nothing else changes
-    peaks: Annotated[list[PeakModel], Field(max_length=MAX_RUNS)] = []
+    v: Literal[3]  # type: ignore[assignment]  # of the format that it extends nothing else changes
+    limits: LimitsModel = LimitsModel()
 
     def as_report(self, node: str) -> NodeReport:
         """Return it as the store takes it, said by this node."""
-        peaks_mib = tuple((each.token, each.memory_mib) for each in self.peaks)
-        return replace(super().as_report(node), peaks_mib=peaks_mib)
+        return replace(super().as_report(node), limits=self.limits.as_limits(node))
 
 
 class StartModel(_Strict):
     """A node asks whether it may begin a run; the same in both formats."""
 
-    v: Literal[1, 2]
+    v: Literal[2, 3]
     machine: _Name
     token: _Token
     job_id: _JobId
 
 
 REPORTS: TypeAdapter[ReportModel] = TypeAdapter(
-    Annotated[ReportModel | Report2Model, Field(discriminator="v")]
+    Annotated[ReportModel | Report3Model, Field(discriminator="v")]
 )
 STARTS: TypeAdapter[StartModel] = TypeAdapter(StartModel)
 

@@ -26,6 +26,19 @@ def create_node_tables() -> None:
         sa.PrimaryKeyConstraint("node", name="pk_eaco_node_sleep"),
     )
     op.create_table(
+        "eaco_node_limit",
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("gpu_uuids", sa.Text(), nullable=False),
+        sa.Column("limit_w", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("node", "gpu_uuids", name="pk_eaco_node_limit"),
+    )
+    op.create_table(
+        "eaco_node_limit_report",
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("told", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("node", name="pk_eaco_node_limit_report"),
+    )
+    op.create_table(
         "eaco_node_run",
         sa.Column("token", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("job_id", sa.Text(), nullable=False),
@@ -52,5 +65,7 @@ def create_node_tables() -> None:
 def drop_node_tables() -> None:
     """Drop the tables."""
     op.drop_table("eaco_node_run")
+    op.drop_table("eaco_node_limit_report")
+    op.drop_table("eaco_node_limit")
     op.drop_table("eaco_node_sleep")
     op.drop_table("eaco_node_credential")

@@ -81,7 +81,7 @@ class Gate:
 
     def start(self, node: str, token: int, job_id: str = "job", **changes: Any) -> Any:
         """Ask whether the node may begin a run."""
-        body = {"v": 1, "machine": f"host-{node}", "token": token, "job_id": job_id, **changes}
+        body = {"v": 2, "machine": f"host-{node}", "token": token, "job_id": job_id, **changes}
         return self.post(f"/{node}/starts", credential=self.secrets[node], json=body)
 
     def node(self, name: str) -> Node:
@@ -115,7 +115,7 @@ def report_of(node: str, /, **changes: Any) -> dict[str, Any]:
         }
         for index in range(2)
     ]
-    return {"v": 1, "machine": f"host-{node}", "gpus": gpus, **changes}
+    return {"v": 2, "machine": f"host-{node}", "gpus": gpus, **changes}
 
 
 def make_gpu(node: str, index: int) -> Gpu:

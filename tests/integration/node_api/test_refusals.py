@@ -16,7 +16,7 @@ TEN_MB = 10 * 2**20
 
 def _stream(size: int) -> Iterator[bytes]:
     """A body of this size whose length nobody announces."""
-    yield b'{"v": 1, "machine": "'
+    yield b'{"v": 2, "machine": "'
     for _ in range(size // 2**16):
         yield b"x" * 2**16
     yield b'"}'
@@ -37,6 +37,10 @@ def _gpu(**changes: Any) -> Callable[[Gate], Any]:
 
 def _news(**changes: Any) -> Callable[[Gate], Any]:
     return _changed(news=[{"token": 1, "state": "running", **changes}])
+
+
+def _limits(**told: Any) -> Callable[[Gate], Any]:
+    return _changed(v=3, limits=told)
 
 
 def _someone_elses_run(gate: Gate) -> Any:
@@ -75,7 +79,7 @@ CREDENTIALS: dict[str, tuple[Callable[[Gate], Any], int]] = {
 BODIES: dict[str, tuple[Callable[[Gate], Any], int]] = {
     "nothing": (_garbage(b""), 422),
     "no JSON": (_garbage(b"\x00\xff garbage"), 422),
-    "half a document": (_garbage(b'{"v": 1, "machine"'), 422),
+    "half a document": (_garbage(b'{"v": 2, "machine"'), 422),
     "a list": (_garbage(b"[1, 2]"), 422),
     "100,000 brackets": (_garbage(b"[" * 100_000), 422),
     "10 MB": (_garbage(json.dumps(report_of("one", machine="x" * TEN_MB)).encode()), 413),
@@ -89,10 +93,22 @@ BODIES: dict[str, tuple[Callable[[Gate], Any], int]] = {
         ),
         413,
     ),
-    "a format that nobody knows": (_changed(v=3), 422),
+    "a format that nobody knows": (_changed(v=4), 422),
     "no format": (_changed(v=None), 422),
-    "what the next format has": (_changed(peaks=[]), 422),
-    "memory of a run below 0": (_changed(v=2, peaks=[{"token": 1, "memory_mib": -1}]), 422),
+    "a format that is two older": (_changed(v=1), 422),
+    "what the next format has": (_changed(limits={}), 422),
+    "a limit on no board": (_limits(boards=[{"gpu_uuids": []}]), 422),
+    "a limit below 0": (
+        _limits(boards=[{"gpu_uuids": [gpu_of("one")], "limit_w": -1, "before_w": [1]}]),
+        422,
+    ),
+    "a limit without what was before": (
+        _limits(boards=[{"gpu_uuids": [gpu_of("one")], "limit_w": 200}]),
+        422,
+    ),
+    "a permit for SQL": (_limits(permits={"'; DROP TABLE eaco_gpu; --": None}), 422),
+    "a megabyte of refusal": (_limits(permits={gpu_of("one"): "x" * 900_000}), 422),
+    "memory of a run below 0": (_changed(peaks=[{"token": 1, "memory_mib": -1}]), 422),
     "more processes than a column takes": (
         _changed(readings=[{"uuid": gpu_of("one"), "foreign_processes": 2**31}]),
         422,
@@ -128,7 +144,7 @@ OTHERS: dict[str, tuple[Callable[[Gate], Any], int]] = {
     "the end of another node's run": (_someone_elses_run, 409),
     "another node's GPU": (_someone_elses_gpu, 409),
     "the memory of another node's run": (
-        lambda gate: gate.report("two", v=2, peaks=[{"token": gate.lease.token, "memory_mib": 1}]),
+        lambda gate: gate.report("two", peaks=[{"token": gate.lease.token, "memory_mib": 1}]),
         409,
     ),
     "from a second machine": (lambda gate: gate.report("one", machine="copy"), 409),

@@ -45,10 +45,11 @@ def test_a_report_makes_the_node_known(gate: Gate) -> None:
 def test_a_run_begins_once(gate: Gate) -> None:
     """The node may begin what was sent to it and learns GPUs and family; after it has begun nobody may."""
     answer = gate.start("one", gate.lease.token).json()
-    assert answer == {"v": 1, "start": True, "family": "J1", "gpu_uuids": [gpu_of("one", 0)]}
+    told = {"family": "J1", "gpu_uuids": [gpu_of("one", 0)], "alone": True, "memory_margin_mib": None}
+    assert answer == {"v": 2, "start": True, **told}
     assert gate.start("one", gate.lease.token).json() == answer, "the answer was lost: it asks again"
     begun(gate)
-    assert gate.start("one", gate.lease.token).json() == {"v": 1, "start": False}
+    assert gate.start("one", gate.lease.token).json() == {"v": 2, "start": False}
 
 
 @pytest.mark.parametrize(
@@ -58,20 +59,20 @@ def test_a_run_begins_once(gate: Gate) -> None:
 )
 def test_a_run_of_somebody_else_does_not_begin(node: str, job_id: str, offset: int, gate: Gate) -> None:
     """A lease begins on its own node, for its own job, and only if there is one."""
-    assert gate.start(node, gate.lease.token + offset, job_id).json() == {"v": 1, "start": False}
+    assert gate.start(node, gate.lease.token + offset, job_id).json() == {"v": 2, "start": False}
     assert state_of(gate) is RunState.ORDERED
 
 
 def test_a_lease_that_was_never_sent_does_not_begin(gate: Gate) -> None:
     """A message that nobody wrote down starts nothing."""
     lease = gate.grant("unsent", "one", index=1)
-    assert gate.start("one", lease.token, "unsent").json() == {"v": 1, "start": False}
+    assert gate.start("one", lease.token, "unsent").json() == {"v": 2, "start": False}
 
 
 def test_what_was_taken_back_does_not_begin(gate: Gate) -> None:
     """A message that arrives after its order was taken back starts nothing."""
     assert gate.runs.take_back(gate.lease.token, 0.0)
-    assert gate.start("one", gate.lease.token).json() == {"v": 1, "start": False}
+    assert gate.start("one", gate.lease.token).json() == {"v": 2, "start": False}
     assert state_of(gate) is RunState.TAKEN_BACK
 
 
@@ -89,7 +90,7 @@ def test_a_young_order_is_not_taken_back(gate: Gate) -> None:
 def test_a_released_lease_does_not_begin(gate: Gate) -> None:
     """A token is refused once its lease has fallen."""
     gate.ledger.release(gate.lease.token, JobPhase.WAITING)
-    assert gate.start("one", gate.lease.token).json() == {"v": 1, "start": False}
+    assert gate.start("one", gate.lease.token).json() == {"v": 2, "start": False}
 
 
 def test_the_answer_lists_what_may_run(gate: Gate) -> None:
@@ -207,13 +208,14 @@ def test_what_a_run_was_seen_to_need_is_kept(gate: Gate) -> None:
 
 
 def test_both_formats_are_taken(gate: Gate) -> None:
-    """An older worker is answered in its own format; a newer one also learns what it has to look for."""
+    """An older worker is answered in its own format; a newer one also learns of limits on its boards."""
     old = gate.start("one", gate.lease.token).json()
-    new = gate.start("one", gate.lease.token, v=2).json()
-    assert new == {**old, "v": 2, "alone": True, "memory_margin_mib": None}
-    for version in (1, 2):
+    new = gate.start("one", gate.lease.token, v=3).json()
+    assert new == {**old, "v": 3, "power_limit_w": None}
+    for version in (2, 3):
         answer = gate.report("one", v=version).json()
-        assert (answer["v"], answer["newest"]) == (version, 2)
+        assert (answer["v"], answer["newest"]) == (version, 3)
+        assert ("limits" in answer) == (version == 3)
 
 
 def test_c36_a_living_run_s_memory_only_grows(gate: Gate) -> None:
@@ -223,11 +225,11 @@ def test_c36_a_living_run_s_memory_only_grows(gate: Gate) -> None:
     begun(gate)
     assert gate.runs.peaks_mib() == {}
     for peak_mib in (5000, 3000):
-        told = gate.report("one", v=2, peaks=[{"token": gate.lease.token, "memory_mib": peak_mib}])
+        told = gate.report("one", peaks=[{"token": gate.lease.token, "memory_mib": peak_mib}])
         assert told.status_code == 200, told.text
         assert gate.runs.peaks_mib() == {gate.lease.token: 5000}
     ended = {"token": gate.lease.token, "state": "ended", "exit_code": 0, "meter": {"memory_peak_mib": 4096}}
-    gate.report("one", v=2, news=[ended])
+    gate.report("one", news=[ended])
     assert gate.runs.peaks_mib() == {}
     seen = gate.runs.meter(gate.lease.token)
     assert seen is not None

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_eaco.core.model.board_limits import NodeLimits
 from airflow_provider_eaco.core.model.gpu import Node
-from airflow_provider_eaco.core.node_runs import NodeReport
+from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeReport
 from airflow_provider_eaco.provider.worker_api import NodeApi, NodeApiError
 
-REPORT = NodeReport(Node("gpu-1", ()), "host", peaks_mib=((7, 5000),))
+REPORT = NodeReport(Node("gpu-1", ()), "host", limits=NodeLimits({"GPU-1": None}))
 
 
 class OtherApi:
@@ -69,28 +70,28 @@ class OtherApi:
 
 def test_an_api_that_is_one_version_older_is_spoken_to_in_its_own() -> None:
     """It is found once, and the old format has nothing that it would refuse."""
-    other = OtherApi(1)
+    other = OtherApi(2)
     with other.served() as api:
         assert api.claim("job", 7) is None
-        assert api.report(REPORT) == ()
-    assert other.formats_asked == [2, 1, 1]
-    assert "peaks" not in other.asked[-1]
+        assert api.report(REPORT) == NodeAnswer(())
+    assert other.formats_asked == [3, 2, 2]
+    assert "limits" not in other.asked[-1]
 
 
 def test_a_worker_comes_back_to_the_newest_format() -> None:
     """An API that was brought up to date meanwhile says so in its answers."""
-    other = OtherApi(1)
+    other = OtherApi(2)
     with other.served() as api:
         api.report(REPORT)
-        other.formats, other.names = (1, 2, 3), True
+        other.formats, other.names = (2, 3, 4), True
         api.report(REPORT)
         api.report(REPORT)
-    assert other.formats_asked == [2, 1, 1, 2]
-    assert other.asked[-1]["peaks"] == [{"token": 7, "memory_mib": 5000}]
+    assert other.formats_asked == [3, 2, 2, 3]
+    assert other.asked[-1]["limits"] == {"permits": {"GPU-1": None}, "boards": [], "refused": []}
 
 
 def test_an_api_that_takes_neither_format_refuses() -> None:
     """The worker says so instead of going on in silence."""
-    with OtherApi(3).served() as api, pytest.raises(NodeApiError, match="422") as refused:
+    with OtherApi(4).served() as api, pytest.raises(NodeApiError, match="422") as refused:
         api.report(REPORT)
     assert refused.value.is_refusal

@@ -10,14 +10,16 @@ import pytest
 
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, RunEnergy, RunKey, SplitRule
 from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
+from airflow_provider_eaco.core.model.board_limits import LimitInForce, NodeLimits
+from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import FORMATS
 from airflow_provider_eaco.core.ports import EnergyLog, EnergyMethod, EnergyPart
 from airflow_provider_eaco.provider import worker_api
 from airflow_provider_eaco.provider.node_api.models import REPORTS
 from airflow_provider_eaco.provider.services import NodeMeter
-from airflow_provider_eaco.provider.worker_agent import Machine, NodeAgent
+from airflow_provider_eaco.provider.worker_agent import NodeAgent
 from airflow_provider_eaco.provider.worker_energy import ReportedEnergy
-from tests.unit.provider.worker.test_worker_agent import MESSAGE, REFERENCE, Rig
+from tests.unit.provider.worker.worker_rig import MESSAGE, REFERENCE, Rig
 
 COUNTED = EnergyPart("job", 7, "GPU-1", 100.0, 10.0, EnergyMethod.COUNTER)
 
@@ -53,8 +55,7 @@ class MeteredRig(Rig):
         self.meter = Meter()
         whole = NodeMeter(self.machine, self.meter, live=self.meter)
         plain = super().make_agent()
-        machine = Machine("gpu-1", "host", whole, self.machine, plain._machine.order, self.machine.find)
-        return NodeAgent(machine, self.api, self.register, lambda: self.now_s)
+        return NodeAgent(replace(plain._machine, meter=whole), self.api, self.register, lambda: self.now_s)
 
     def told_j(self) -> list[float | None]:
         return [part.energy_j for part in self.api.reports[-1].energy]
@@ -114,9 +115,18 @@ def test_what_is_sent_is_what_is_taken(version: int, rig: MeteredRig) -> None:
     totals = NodeTotals(9.0, 5.0, 1.0)
     assert sent.counters is not None
     sent = replace(sent, counters=replace(sent.counters, totals=totals))
-    sent = replace(sent, peaks_mib=((7, 5000),))
+    here, other = Placement("gpu-1", ("GPU-1",)), Placement("gpu-1", ("GPU-2",))
+    limits = NodeLimits(
+        {"GPU-1": None, "GPU-2": "no\npermission"},
+        {here: LimitInForce(200.0, (300.0,))},
+        frozenset({here, other}),
+        {other: "out of range"},
+    )
+    sent = replace(sent, peaks_mib=((7, 5000),), limits=limits)
     taken = REPORTS.validate_json(json.dumps(worker_api._as_json(sent, version))).as_report("gpu-1")
-    assert taken.peaks_mib == (sent.peaks_mib if version > 1 else ())
+    assert taken.peaks_mib == sent.peaks_mib
+    as_told = replace(limits, permits={**limits.permits, "GPU-2": "no permission"})
+    assert taken.limits == (as_told if version > 2 else None)
     assert taken.energy == tuple(replace(part, job_id="") for part in sent.energy)
     assert taken.notes == tuple(replace(note, job_id="") for note in sent.notes)
     assert taken.counters == sent.counters
