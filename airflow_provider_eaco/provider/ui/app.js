@@ -46,8 +46,15 @@ function body() {
   return problem ? null : h("p", { class: "loading" }, "Loading");
 }
 
-function header() {
+/** The totals at the top, in step with what the view shows. */
+function totalsNow() {
   const totals = page.summary?.summary;
+  const waiting = data !== null && view.waiting ? view.waiting(data) : null;
+  return totals && waiting !== null ? { ...totals, waiting } : totals;
+}
+
+function header() {
+  const totals = totalsNow();
   const links = Object.entries(VIEWS).map(([name, each]) => h("a", { href: `#${name}`, "aria-current": each === view ? "page" : null }, each.title, name === "queue" && totals && totals.waiting !== "0" ? h("span", { class: "count" }, totals.waiting) : null));
   return h(
     "header",

@@ -14,6 +14,8 @@ import pytest
 
 CHROMIUM_MISSING = "no Chromium is installed: apt-get install chromium"
 AXE_VERSION = "4.10.3"
+# A real reload of a busy machine may take its time; nothing here is ever this slow on a free one.
+TIMEOUT_MS = 30_000
 SCREENSHOTS = Path("build") / "screenshots"
 # Airflow's own frame around the page, which is not ours to change.
 _FOREIGN_WARNINGS = ("An iframe which has both allow-scripts and allow-same-origin",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from harness import Airflow, AirflowSettings
+from tests.system.page.browser import TIMEOUT_MS, Watch, chromium_path
 from tests.system.rig import QUIET_LOOP, Rig
 
 USERS = {"viewer": "viewer", "user": "user", "op": "op", "admin": "admin"}
@@ -93,3 +94,37 @@ def clients(airflow_page: Airflow) -> dict[str, Client]:
     root = f"{airflow_page.api.base_url}/eaco"
     tokens = {name: {"Authorization": f"Bearer {token_of(airflow_page, name)}"} for name in USERS}
     return {"anonymous": Client(root), **{name: Client(root, headers) for name, headers in tokens.items()}}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of a module."""
+    playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is in the group test")
+    path = chromium_path()
+    with playwright_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Any, rig: Rig) -> Iterator[Callable[..., tuple[Any, Watch]]]:
+    """Opens a path as a user in a theme; every page is closed afterwards."""
+    contexts = []
+
+    def opened(path: str, user: str = "admin", theme: str = "light", script: str = "") -> tuple[Any, Watch]:
+        root = rig.airflow.api.base_url
+        context = chromium.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+        contexts.append(context)
+        context.set_default_timeout(TIMEOUT_MS)
+        context.add_cookies([{"name": "_token", "value": token_of(rig.airflow, user), "url": root}])
+        context.add_init_script(f"localStorage.getItem('theme') || localStorage.setItem('theme', '{theme}')")
+        context.add_init_script(script)
+        page, watch = context.new_page(), Watch()
+        watch.follow(page)
+        page.goto(root + path)
+        return page, watch
+
+    yield opened
+    for context in contexts:
+        context.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
@@ -12,12 +12,12 @@ import pytest
 
 from tests.system.page.browser import (
     SCREENSHOTS,
+    TIMEOUT_MS,
     Watch,
     axe_source,
-    chromium_path,
     no_problems,
 )
-from tests.system.page.conftest import Client, token_of
+from tests.system.page.conftest import Client
 from tests.system.rig import Rig
 
 pytestmark = [pytest.mark.airflow]
@@ -26,19 +26,7 @@ expect = playwright_api.expect
 
 VIEWS = ("cluster", "timeline", "queue", "energy", "profiles", "decisions")
 THEMES = ("light", "dark")
-# A real reload of a busy machine may take its time; nothing here is ever this slow on a free one.
-TIMEOUT_MS = 30_000
 UGLY = "<img src=x onerror=alert(1)>\"'&" + "x" * 218
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """One browser for all tests of the page."""
-    path = chromium_path()
-    with playwright_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -59,29 +47,6 @@ def scene(rig: Rig) -> Any:
     path = f"/dags/confirmed/dagRuns/{training.run_id}"
     rig.airflow.api.call("PATCH", path, {"state": "failed"})
     rig.end_runs()
-
-
-@pytest.fixture
-def open_page(chromium: Any, rig: Rig) -> Iterator[Callable[..., tuple[Any, Watch]]]:
-    """Opens a path as a user in a theme; every page is closed afterwards."""
-    contexts = []
-
-    def opened(path: str, user: str = "admin", theme: str = "light", script: str = "") -> tuple[Any, Watch]:
-        root = rig.airflow.api.base_url
-        context = chromium.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-        contexts.append(context)
-        context.set_default_timeout(TIMEOUT_MS)
-        context.add_cookies([{"name": "_token", "value": token_of(rig.airflow, user), "url": root}])
-        context.add_init_script(f"localStorage.getItem('theme') || localStorage.setItem('theme', '{theme}')")
-        context.add_init_script(script)
-        page, watch = context.new_page(), Watch()
-        watch.follow(page)
-        page.goto(root + path)
-        return page, watch
-
-    yield opened
-    for context in contexts:
-        context.close()
 
 
 def shown(page: Any) -> Any:

@@ -16,6 +16,9 @@ export function path() {
   return `queue?limit=${LIMIT}&offset=${state.offset}${pool}`;
 }
 
+/** How many wait, where this view knows it for all pools: newer than the totals at the top. */
+export const waiting = (data) => (state.pool ? null : `${data.total}`);
+
 export function render(data, page) {
   const pools = (page.summary?.pools || []).map((pool) => [pool.pool, pool.pool]);
   const list = data.items.length
