@@ -62,6 +62,50 @@ def test_a_refusal_makes_the_pool_advise_for_a_while() -> None:
     assert state(permits) == (True, True, None)
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (dict.fromkeys(UUIDS), (True, True, None)),
+        ({UUIDS[0]: None}, (False, True, None)),
+        ({}, (False, True, None)),
+        ({**dict.fromkeys(UUIDS), UUIDS[1]: "MIG"}, (False, False, f"{UUIDS[1]}: MIG")),
+        ({**dict.fromkeys(UUIDS), "GPU-of-another-pool": "MIG"}, (True, True, None)),
+    ],
+    ids=["all take one", "one is not known", "nothing is known", "one takes none", "one of no pool"],
+)
+def test_a_node_with_a_worker_tells_of_its_gpus_by_itself(
+    told: dict[str, str | None], expected: tuple[bool, bool, str | None]
+) -> None:
+    """They are never asked about from here, whatever is known of them."""
+    permits = LimitPermits([APPLY])
+    permits.learn(UUIDS, dict.fromkeys(UUIDS, "not one of this machine"))
+    elsewhere = {HERE.name: told}
+    assert permits.judge(VIEW, lambda node: elsewhere.get(node.name)) == ()
+    assert state(permits) == expected
+
+
+def test_a_pool_of_both_kinds_of_nodes_applies_limits_once_all_can_be_set() -> None:
+    """Those of the scheduler's machine are asked about here, the others have told."""
+    permits = LimitPermits([APPLY])
+    far = make_node("a2", gpus=1).node
+    told: dict[str, str | None] = {}
+    view = replace(VIEW, nodes=(HERE, far))
+
+    def judge() -> tuple[str, ...]:
+        return permits.judge(view, lambda node: told if node is far else None)
+
+    assert judge() == UUIDS
+    permits.learn(UUIDS, {})
+    assert judge() == ()
+    assert state(permits) == (False, True, None)
+    told[far.gpus[0].uuid] = None
+    assert judge() == ()
+    assert state(permits) == (True, True, None)
+    told[far.gpus[0].uuid] = "no permission"
+    judge()
+    assert state(permits) == (False, False, f"{far.gpus[0].uuid}: no permission")
+
+
 def test_a_gpu_that_comes_later_is_asked_about_first() -> None:
     """Meanwhile the pool advises, and limits in force stay."""
     permits = LimitPermits([APPLY])

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from airflow_provider_eaco.core.model.board_limits import NodeLimits
 from airflow_provider_eaco.core.model.gpu import Node
+from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeReport
 from airflow_provider_eaco.provider.worker_api import NodeApi, NodeApiError
 
@@ -25,13 +27,15 @@ class OtherApi:
     def __init__(self, *formats: int, names: bool = False) -> None:
         self.formats, self.names = formats, names
         self.asked: list[dict[str, Any]] = []
+        self.more: dict[str, Any] = {}
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.asked.append(body)
         if body["v"] not in self.formats:
             return 422, {"detail": "not a request of this version: v"}
         told = {"newest": self.formats[-1]} if self.names else {}
-        return 200, {"v": body["v"], "start": False, "interval_s": 2.0, "runs": [], **told}
+        answer = {"v": body["v"], "start": False, "interval_s": 2.0, "runs": []}
+        return 200, {**answer, **told, **self.more}
 
     @property
     def formats_asked(self) -> list[int]:
@@ -95,3 +99,37 @@ def test_an_api_that_takes_neither_format_refuses() -> None:
     with OtherApi(4).served() as api, pytest.raises(NodeApiError, match="422") as refused:
         api.report(REPORT)
     assert refused.value.is_refusal
+
+
+@pytest.mark.parametrize(
+    ("limits", "limits_w"),
+    [
+        (None, None),
+        ([], {}),
+        (
+            [{"gpu_uuids": ["GPU-1", "GPU-2"], "limit_w": 200}],
+            {Placement("gpu-1", ("GPU-1", "GPU-2")): 200.0},
+        ),
+    ],
+)
+def test_limits_are_those_of_the_own_boards(
+    limits: list[dict[str, Any]] | None, limits_w: dict[Placement, float] | None
+) -> None:
+    """That nobody limits anything is something else than that nothing is limited now."""
+    other = OtherApi(2, 3)
+    other.more = {"limits": limits}
+    with other.served() as api:
+        assert api.report(REPORT) == NodeAnswer((), limits_w)
+
+
+def test_a_start_has_its_limit() -> None:
+    """As the API tells it, and none where it tells none."""
+    other = OtherApi(2, 3)
+    other.more = {"start": True, "family": "J1", "gpu_uuids": ["GPU-1"]}
+    with other.served() as api:
+        plain = api.claim("job", 7)
+        other.more["power_limit_w"] = 200.0
+        held = api.claim("job", 7)
+    assert plain is not None
+    assert held == replace(plain, power_limit_w=200.0)
+    assert plain.power_limit_w is None
