@@ -84,12 +84,15 @@ class Reason(Enum):
     RESIDENT_LIMIT = ("resident_limit", "every candidate has {limit} residents", "wait for a resident to end")
     RESIDENT_DEADLINE_AT_RISK = (
         "resident_deadline_at_risk",
-        "a resident would miss its limit: {who} at {predicted:.3f} of {limit:.3f}",
+        "a resident would miss its limit: {who} would take {predicted:.3f} times as long as alone, {bears}",
         "wait for that resident to end",
     )
     INTERFERENCE_TOO_HIGH = (
         "interference_too_high",
-        "the best set would slow it {predicted:.3f} times (limit {limit}), utilised {utilisation_pct:.0f} %",
+        (
+            "the best set would slow it {predicted:.3f} times and ask for {utilisation_pct:.0f} % of the "
+            "GPUs' time; allowed: {limit}"
+        ),
         "raise max_stretch, or wait for free GPUs",
     )
     NO_ENERGY_GAIN = (
@@ -104,7 +107,7 @@ class Reason(Enum):
     )
     RESERVED_FOR_EARLIER_JOB = (
         "reserved_for_earlier_job",
-        "{free} free GPUs are kept for an earlier or higher-priority job that waits for {wanted}",
+        "free GPUs kept for an earlier or higher-priority job: {free}; it waits for {wanted}",
         "wait until that job has started",
     )
     NODE_WAKING = ("node_waking", "node {node} is waking up", "wait until it is up")
@@ -133,7 +136,7 @@ class Reason(Enum):
     )
     WAITING_FOR_GPU = (
         "waiting_for_gpu",
-        "{wanted} GPUs asked on one node, {free} free on the best; sharing is not possible there: {sharing}",
+        "GPUs asked on one node: {wanted}, free on the best: {free}; no sharing there: {sharing}",
         "wait for a running task to end",
     )
     BEHIND_IN_QUEUE = (

@@ -230,10 +230,21 @@ def resident_limits(held: SetFacts, prediction: SetPrediction, now_s: float) -> 
         predicted = prediction.slowdowns[tolerance.family]
         bears = tolerance.slowdown(now_s, undone=prediction.undone > 0)
         if bears is None or predicted > bears:
-            numbers: dict[str, object] = {"who": tolerance.who, "predicted": predicted, "limit": bears}
+            numbers: dict[str, object] = {
+                "who": tolerance.who,
+                "predicted": predicted,
+                "bears": _room(bears, "it bears {:.3f} times"),
+            }
             distance = math.inf if bears is None else predicted - bears
             return Obstacle(Reason.RESIDENT_DEADLINE_AT_RISK, distance, _where(held), numbers)
     return None
+
+
+def _room(bears: float | None, some: str) -> str:
+    """Say in words how much slower than alone somebody may run; a late one bears less than nothing."""
+    if bears is None:
+        return "how much it bears is unknown"
+    return "it has no time to spare" if bears < 1 else some.format(bears)
 
 
 def _where(held: SetFacts) -> tuple[str, ...]:
@@ -284,7 +295,7 @@ def utilisation(family: str, kind: SetKind, prediction: SetPrediction, facts: Cy
     if asked_pct is not None and asked_pct <= facts.settings.utilisation_limit_pct:
         return None
     slowdown = prediction.slowdowns[family]
-    limit = f"{facts.settings.utilisation_limit_pct:.0f} % of the GPUs' time"
+    limit = f"{facts.settings.utilisation_limit_pct:.0f} % of it"
     return Obstacle(
         Reason.INTERFERENCE_TOO_HIGH,
         math.inf if asked_pct is None else slowdown,
@@ -349,7 +360,7 @@ def own_tolerance(
 
 def own_limit_broken(predicted: float, bears: float | None, prediction: SetPrediction) -> Finding:
     """Say by how much the gentlest set is beyond the newcomer's own limits, or that this cannot be told."""
-    limit = "unknown" if bears is None else f"{bears:.3f}"
+    limit = "unknown" if bears is None else _room(bears, "{:.3f} times")
     numbers = {"predicted": predicted, "limit": limit, "utilisation_pct": prediction.utilisation_pct}
     return Finding(Reason.INTERFERENCE_TOO_HIGH, numbers)
 

@@ -268,7 +268,7 @@ def test_c63_the_reason_is_that_of_the_audit_log(
         sentence = str(item["reasons"][0]["sentence"])
         line = f"{item['reasons'][0]['code']}: {sentence}"
         newest = [text for event, text in waiting_job.audit() if event == "eaco hold"][-1]
-        return sentence if f"{free} free" in sentence and newest == line else None
+        return sentence if f"free on the best: {free};" in sentence and newest == line else None
 
     sentence = rig.wait_for(lambda: told(0), "the reason in the audit log")
     assert waiting_job.why()["sentence"] == sentence

@@ -34,6 +34,9 @@ BOOK = make_book(
     make_pair({"A": 1.5, "C": 1.5}, power_w=45.0),
 )
 BESIDE_C = "beside C on n-C: 27.5 kJ, slowdown 1.500; not taken: "
+C_WOULD_MISS = (
+    "a resident would miss its limit: dag.r-C would take 1.500 times as long as alone, it bears 1.100 times"
+)
 
 
 def cluster(policy: str = "eaco", *families: str, free: int = 1, **changes: object) -> ClusterSnapshot:
@@ -64,7 +67,7 @@ def test_the_one_that_was_taken_comes_first_then_what_else_there_was() -> None:
     assert texts(cluster("eaco", "B", "C")) == [
         "beside B on n-B: 5.9 kJ, slowdown 1.020; taken",
         "GPUs of its own on n-free0: 40.0 kJ; not taken: it takes 34.1 kJ more",
-        f"{BESIDE_C}a resident would miss its limit: dag.r-C at 1.500 of 1.100",
+        f"{BESIDE_C}{C_WOULD_MISS}",
     ]
 
 
@@ -87,7 +90,7 @@ def test_a_job_that_waits_has_only_what_was_not_taken() -> None:
     """Of places that are not there, too: nothing is free, and a set takes nobody."""
     snapshot = cluster("eaco", "C", free=0)
     assert texts(snapshot) == [
-        f"{BESIDE_C}a resident would miss its limit: dag.r-C at 1.500 of 1.100",
+        f"{BESIDE_C}{C_WOULD_MISS}",
         "GPUs of its own: 40.0 kJ; not taken: no node has as many GPUs free",
     ]
     leaving = make_resident(make_job("r", "B", 1), LeaseState.YIELDING)

@@ -90,7 +90,7 @@ def test_a_held_wide_job_keeps_free_gpus_but_sets_stay_open(cycle: Cycle) -> Non
     assert launched(plan)["joins"].co_residents == ("r",)
     assert codes_of(plan, "late") == ["profile_missing", "reserved_for_earlier_job"]
     assert (
-        "3 free GPUs are kept for an earlier or higher-priority job that waits for 4 GPUs on one node"
+        "free GPUs kept for an earlier or higher-priority job: 3; it waits for 4 GPUs on one node"
     ) in texts_of(plan, "late")
 
 

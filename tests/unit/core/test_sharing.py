@@ -39,7 +39,7 @@ def test_c59_a_set_that_was_undone_is_not_tried_again_under_the_same_limit(cycle
         plan = cycle(make_snapshot(node, waiting=[moved], profiles=book))
         assert launched(plan) == {}
         assert codes_of(plan, "b") == ["interference_too_high", "waiting_for_gpu"]
-        assert "1.600 times (limit 1.200)" in texts_of(plan, "b")
+        assert "1.600 times and ask for 40 % of the GPUs' time; allowed: 1.200 times" in texts_of(plan, "b")
     fresh = make_book(*book.solo.values(), make_pair({"A": 1.05, "B": 1.6}))
     assert "b" in launched(cycle(make_snapshot(node, waiting=[moved], profiles=fresh)))
 
@@ -154,7 +154,7 @@ def test_own_limits_keep_a_job_out_of_a_slow_set(cycle: Cycle) -> None:
         make_snapshot(hold_gpus(make_node(), *pair), waiting=[make_job("j", "J2", max_stretch=1.05)])
     )
     assert codes_of(plan, "j") == ["interference_too_high", "waiting_for_gpu"]
-    assert "1.084 times (limit 1.050)" in texts_of(plan, "j")
+    assert "allowed: 1.050 times" in texts_of(plan, "j")
 
 
 def test_unmeasured_sets_are_tried_only_where_the_trial_can_be_undone(cycle: Cycle) -> None:
@@ -218,7 +218,7 @@ def test_the_utilisation_limit_and_the_resident_limit_hold(cycle: Cycle) -> None
     job = make_job("j", "J1")
     plan = cycle(make_snapshot(node, waiting=[job], settings=PoolSettings(utilisation_limit_pct=40)))
     assert codes_of(plan, "j") == ["interference_too_high", "waiting_for_gpu"]
-    assert "utilised 41 %" in texts_of(plan, "j")
+    assert "ask for 41 %" in texts_of(plan, "j")
     plan = cycle(make_snapshot(node, waiting=[job], settings=PoolSettings(max_residents=1)))
     assert codes_of(plan, "j") == ["resident_limit", "waiting_for_gpu"]
 
@@ -232,6 +232,6 @@ def test_gpus_that_show_less_than_is_asked_of_them_are_too_busy(cycle: Cycle) ->
     node, lax = hold_gpus(make_node(), *residents), make_job("j", "J4", max_stretch=None)
     plan = cycle(make_snapshot(node, waiting=[lax]))
     assert codes_of(plan, "j") == ["interference_too_high", "waiting_for_gpu"]
-    assert "(limit 100 % of the GPUs' time), utilised 101 %" in texts_of(plan, "j")
+    assert "ask for 101 % of the GPUs' time; allowed: 100 % of it" in texts_of(plan, "j")
     wide = PoolSettings(utilisation_limit_pct=101)
     assert "j" in launched(cycle(make_snapshot(node, waiting=[lax], settings=wide)))
