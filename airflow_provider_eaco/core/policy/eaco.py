@@ -23,7 +23,7 @@ from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.base import Review
 from airflow_provider_eaco.core.policy.candidates import Candidate, Offers, Shape
 from airflow_provider_eaco.core.policy.cluster import Cluster
-from airflow_provider_eaco.core.policy.facts import CycleFacts, is_exclusive
+from airflow_provider_eaco.core.policy.facts import CycleFacts, exclusive_because
 from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.places import FreePlace, Kept, Site
 from airflow_provider_eaco.core.policy.reviews import Reviews
@@ -59,7 +59,7 @@ class EacoPolicy:
 
         # 2. FindCandidates: free GPUs, and sets that it may join.
         free, kept = site.pick(snapshot)
-        alone = not self.shares or is_exclusive(job, self._settings)
+        alone = exclusive_because(job, self._settings) if self.shares else "the pool's policy never shares"
         offers = None if alone else view.offers(Shape.of(kind.request, kind.progress.can_yield), site)
 
         # 3. The busiest set that keeps the job's own limits.
@@ -75,7 +75,7 @@ class EacoPolicy:
         obstacles = [*site.trouble(), *site.short_of_host_memory()]
         if offers is not None:
             obstacles += offers.obstacles().values()
-        sharing = "it takes GPUs of its own" if alone else view.cluster.sharing(site.needs.gpus)
+        sharing = alone or view.cluster.sharing(site.needs.gpus)
         findings = [obstacle.finding for obstacle in filters.nearest(obstacles).values()]
         findings += [] if too_slow is None else [too_slow]
         return hold(*findings, _no_free_gpus(site, kept, sharing))

@@ -273,11 +273,21 @@ class CycleFacts:
 
 
 def is_exclusive(job: Job, settings: PoolSettings) -> bool:
-    """Tell whether the job has GPUs of its own: by its own wish, because its priority buys them, or because
-    the memory of shared ones did not suffice for it (C38).
+    """Tell whether the job has GPUs of its own, whatever the policy."""
+    return exclusive_because(job, settings) is not None
+
+
+def exclusive_because(job: Job, settings: PoolSettings) -> str | None:
+    """Say why the job has GPUs of its own: by its own wish, because its priority buys them, or because the
+    memory of shared ones did not suffice for it (C38). ``None``: it may share.
     """
-    bought = settings.exclusive_priority is not None and job.priority >= settings.exclusive_priority
-    return bought or job.request.share is Share.NEVER or job.progress.out_of_memory > 0
+    if job.request.share is Share.NEVER:
+        return "the task asks for GPUs of its own"
+    if settings.exclusive_priority is not None and job.priority >= settings.exclusive_priority:
+        return "its priority buys GPUs of its own"
+    if job.progress.out_of_memory > 0:
+        return "it ran out of memory beside others, so it takes GPUs of its own"
+    return None
 
 
 def memory_peak_mib(requested_mib: int | None, solo: SoloProfile | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.builders import (
     hold_gpus,
     make_job,
     make_node,
+    make_progress,
     make_resident,
     make_snapshot,
 )
@@ -48,7 +50,7 @@ def test_c57_exclusive_and_shared_jobs_keep_apart(cycle: Cycle) -> None:
     plan = cycle(replace(after, waiting=tuple(later), nodes={"node-b": after.nodes["node-b"]}))
     assert launched(plan) == {}
     assert "held exclusively (1 of 1)" in texts_of(plan, "j3")
-    assert "it takes GPUs of its own" in texts_of(plan, "again")
+    assert "the task asks for GPUs of its own" in texts_of(plan, "again")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,26 @@ def test_high_priority_jobs_have_gpus_of_their_own(cycle: Cycle) -> None:
     assert launched(plan)["urgent"].placement.node == "node-b"
     assert "later" not in launched(plan)
     assert "held exclusively (1 of 2)" in texts_of(plan, "later")
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "words"),
+    [
+        ("eaco", {"share": Share.NEVER}, "the task asks for GPUs of its own"),
+        ("eaco", {"priority": 10}, "its priority buys GPUs of its own"),
+        ("eaco", {"progress": make_progress(out_of_memory=1)}, "it ran out of memory beside others"),
+        ("exclusive", {}, "the pool's policy never shares"),
+    ],
+)
+def test_who_takes_no_shared_gpus_is_told_why(
+    cycle: Cycle, policy: str, changes: dict[str, Any], words: str
+) -> None:
+    """The wish of the task, its priority, its memory and the pool's policy are told apart."""
+    held = hold_gpus(make_node("node-a"), make_resident(make_job("r", "J3")))
+    settings = PoolSettings(policy=policy, exclusive_priority=10)
+    plan = cycle(make_snapshot(held, waiting=[make_job("j", "J1", **changes)], settings=settings))
+    assert launched(plan) == {}
+    assert f"no sharing there: {words}" in texts_of(plan, "j")
 
 
 def test_preferred_gpu_models_come_in_their_order(cycle: Cycle) -> None:
