@@ -53,7 +53,7 @@ class NodeShown(BaseModel):
     """One node with its GPUs. ``power_w`` is unknown unless that of each GPU is known."""
 
     name: str
-    state: str = Field(description="available, draining or unavailable")
+    state: str = Field(description="available, draining, asleep, waking or unavailable")
     last_report_s: float | None
     host_memory_mib: int | None
     time_scale: float = Field(description="device seconds in a second; above 1 only on simulated nodes")
@@ -104,9 +104,7 @@ def overview_of(facts: Facts, user: User) -> Overview:
             on_gpu[uuid].append(lease.job_id)
     return Overview(
         **_summary(facts, user).model_dump(),
-        nodes=[
-            _node(node, facts.readings, on_gpu) for node in sorted(view.nodes, key=lambda node: node.name)
-        ],
+        nodes=[_node(node, facts, on_gpu) for node in sorted(view.nodes, key=lambda node: node.name)],
         residents={
             lease.job_id: _resident(lease, record, names, pace_of(record, lease.placement, model_of, book))
             for lease, record in held
@@ -126,10 +124,11 @@ def _summary(facts: Facts, user: User) -> SummaryShown:
     )
 
 
-def _node(node: Node, readings: Mapping[str, GpuReading], on_gpu: Mapping[str, Sequence[str]]) -> NodeShown:
+def _node(node: Node, facts: Facts, on_gpu: Mapping[str, Sequence[str]]) -> NodeShown:
+    readings = facts.readings
     return NodeShown(
         name=node.name,
-        state=node_state(node),
+        state=node_state(node, facts.sleeping.get(node.name)),
         last_report_s=node.last_report_s,
         host_memory_mib=node.host_memory_mib,
         time_scale=node.time_scale,

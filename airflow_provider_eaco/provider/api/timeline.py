@@ -25,7 +25,7 @@ MAX_HOURS = 24.0 * 92
 
 
 class Lane(BaseModel):
-    """One GPU. While its node is ``unavailable`` nobody knows what happens there."""
+    """One GPU. While its node is ``unavailable``, ``asleep`` or ``waking`` nobody knows what it does."""
 
     uuid: str
     node: str
@@ -79,7 +79,7 @@ def timeline(
                 node=node.name,
                 index=gpu.index,
                 model=gpu.model,
-                state=node_state(node),
+                state=node_state(node, facts.sleeping.get(node.name)),
                 last_report_s=node.last_report_s,
             )
             for node in sorted(facts.view.nodes, key=lambda node: node.name)

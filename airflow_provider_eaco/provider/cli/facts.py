@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything of one instant. The nodes of ``view`` are available as the planner judges it."""
+    """Everything of one instant. The nodes of ``view`` are available as the planner judges it; ``sleeping``
+    are those that sleep or wake by our will, and that somebody here would wake.
+    """
 
     view: LedgerView
     states: tuple[PoolState, ...]
@@ -54,6 +56,7 @@ def read_facts(store: Store | None = None) -> Facts:
     overview = store.reads.overview()
     settings = load_settings()
     states = tuple(present_pools(settings))
+    may_sleep = {each.node for each in settings.node_sleep}
     return Facts(
         view=judged(overview.view, settings.node_timeout_s),
         states=states,
@@ -63,7 +66,7 @@ def read_facts(store: Store | None = None) -> Facts:
         energy_of=overview.energy_of,
         profiles=store.profiles.book,
         limits=overview.limits,
-        sleeping=store.node_sleep.states(),
+        sleeping={name: state for name, state in store.node_sleep.states().items() if name in may_sleep},
     )
 
 

@@ -112,19 +112,20 @@ def node_rows(
 ) -> list[NodeRow]:
     """Return the nodes by name; a GPU counts as used while a lease names it, once for all residents.
 
-    :param sleeping: the states of those that sleep or wake, which would be ``unavailable`` otherwise.
+    :param sleeping: the states of those that sleep or wake by our will.
     """
-    rows = [_node_row(node, view, readings) for node in sorted(view.nodes, key=lambda node: node.name)]
-    down = sleeping or {}
-    return [replace(row, state=str(down[row.node].power)) if row.node in down else row for row in rows]
+    down, nodes = sleeping or {}, sorted(view.nodes, key=lambda node: node.name)
+    return [_node_row(node, view, readings, down.get(node.name)) for node in nodes]
 
 
-def _node_row(node: Node, view: LedgerView, readings: Mapping[str, GpuReading]) -> NodeRow:
+def _node_row(
+    node: Node, view: LedgerView, readings: Mapping[str, GpuReading], sleep: NodePowerState | None
+) -> NodeRow:
     health = Counter(gpu.health for gpu in node.gpus)
     models = Counter(gpu.model for gpu in node.gpus)
     return NodeRow(
         node=node.name,
-        state=node_state(node),
+        state=node_state(node, sleep),
         gpu_model=", ".join(sorted(models)) or UNKNOWN,
         gpus=str(len(node.gpus)),
         gpus_used=str(len(used_gpus(node, view.leases))),
@@ -136,8 +137,13 @@ def _node_row(node: Node, view: LedgerView, readings: Mapping[str, GpuReading]) 
     )
 
 
-def node_state(node: Node) -> str:
-    """Return whether new work may start there."""
+def node_state(node: Node, sleep: NodePowerState | None = None) -> str:
+    """Return whether new work may start there.
+
+    :param sleep: its state if it sleeps or wakes by our will, which would be ``unavailable`` otherwise.
+    """
+    if sleep is not None:
+        return sleep.power.value
     if not node.available:
         return "unavailable"
     return "draining" if node.draining else "available"

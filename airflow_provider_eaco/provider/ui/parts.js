@@ -8,6 +8,9 @@ import { duration, instant, isKnown, percent, UNKNOWN } from "./format.js";
 
 export const badge = (text, kind = "plain") => h("span", { class: `badge ${kind}` }, text);
 
+/** Whether nobody knows what the GPUs of a node in this state do: it tells nothing, by our will or not. */
+export const isSilent = (state) => state === "unavailable" || state === "asleep" || state === "waking";
+
 const LEASE_KINDS = { trial: "trial", confirmed: "good", unconfirmed: "warn", yielding: "warn", exclusive: "plain" };
 export const leaseBadge = (state) => badge(state, LEASE_KINDS[state] || "plain");
 

@@ -239,12 +239,12 @@ class Site:
         if self.is_scheduled:
             self.rig.beat()
 
-    def until(self, holds: Any) -> None:
-        """Run node and scheduler until it holds."""
+    def until(self, holds: Any, step_s: float = 1.0) -> None:
+        """Run node and scheduler, every so many seconds, until it holds."""
         deadline_s = time.monotonic() + DEADLINE_S
         while not holds():
             assert time.monotonic() < deadline_s, (self.machine.limits_set(), self.rig.seen())
-            self.beat()
+            self.beat(step_s)
             time.sleep(0.02)
 
     def settle(self) -> None:

@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { change } from "../api.js";
 import { hueOf } from "../colours.js";
 import { counted, factor, isKnown, memory, number, percent, ranges, units, watts } from "../format.js";
-import { badge, bar, button, chip, empty, leaseBadge, since } from "../parts.js";
+import { badge, bar, button, chip, empty, isSilent, leaseBadge, since } from "../parts.js";
 
 export const title = "Cluster";
 export const path = () => "overview";
@@ -35,7 +35,7 @@ function poolCard(pool) {
   );
 }
 
-const STATE_KINDS = { available: "good", draining: "warn", unavailable: "bad" };
+const STATE_KINDS = { available: "good", draining: "warn", asleep: "plain", waking: "warn", unavailable: "bad" };
 
 function nodeCard(node, data, page, compact) {
   const there = new Map();
@@ -83,7 +83,7 @@ function drainButton(node, page) {
 }
 
 function tile(gpu, node, data) {
-  const silent = node.state === "unavailable";
+  const silent = isSilent(node.state);
   const health = silent ? "unknown" : gpu.health;
   const names = gpu.residents.map((jobId) => data.residents[jobId]?.label || "a task");
   const told = [

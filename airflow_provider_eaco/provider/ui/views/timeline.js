@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { nowS } from "../api.js";
 import { hueOf } from "../colours.js";
 import { duration, instant, ranges } from "../format.js";
-import { button, choice, empty, table } from "../parts.js";
+import { button, choice, empty, isSilent, table } from "../parts.js";
 import { split, ticks } from "./layout.js";
 
 export const title = "Timeline";
@@ -123,7 +123,7 @@ function axis(from, until, x, height) {
 function laneBack(lane, rows, clip) {
   const top = rows.top.get(lane.uuid);
   const height = rows.lane - (rows.lane === TALL ? 4 : 2);
-  const silent = lane.state === "unavailable" && lane.last_report_s !== null ? clip([lane.last_report_s, nowS()]) : null;
+  const silent = isSilent(lane.state) && lane.last_report_s !== null ? clip([lane.last_report_s, nowS()]) : null;
   return [
     h("rect", { key: "back", class: "lane", x: LEFT, y: top + 1, width: WIDTH - LEFT, height, rx: 3 }),
     rows.lane === TALL ? h("text", { key: "name", class: "lane-name", x: LEFT - 8, y: top + 16, "text-anchor": "end" }, String(lane.index)) : null,
@@ -234,7 +234,7 @@ const legend = () =>
     h("span", { class: "key stay-key" }), "one colour a task ",
     h("span", { class: "key trial-key" }), "on trial ",
     h("span", { class: "key undo-key" }), "undone ",
-    h("span", { class: "key silent-key" }), "node silent. ",
+    h("span", { class: "key silent-key" }), "node silent or asleep. ",
     "Ctrl and wheel, or + and −, zoom; dragging or the arrow keys move.",
   );
 

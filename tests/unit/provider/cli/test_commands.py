@@ -12,6 +12,7 @@ import yaml
 from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.node_power import NodePower
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.provider.settings import load_settings
 from airflow_provider_eaco.store import schema
@@ -64,6 +65,25 @@ def test_a_silent_node_is_unavailable_after_the_time_that_is_set(
     monkeypatch.setenv("AIRFLOW__EACO__NODE_TIMEOUT", "90")
     load_settings.cache_clear()
     assert cli("nodes", "-o", "json").json()[0]["state"] == "available"
+
+
+@pytest.mark.parametrize("power", [NodePower.ASLEEP, NodePower.WAKING])
+def test_a_node_that_was_put_to_sleep_says_so_while_somebody_would_wake_it(
+    power: NodePower, cluster: Cluster, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ``nodes`` and ``status``; one that is in ``[eaco] node_sleep`` no more is what it would be else."""
+    cluster.add_node("n1", available=False)
+    cluster.add_node("n2", available=False)
+    for name in ("n1", "n2"):
+        assert cluster.store.node_sleep.move(name, None, power)
+    commands = '{"n1": {"sleep": ["/bin/true"], "wake": ["/bin/true"]}}'
+    monkeypatch.setenv("AIRFLOW__EACO__NODE_SLEEP", commands)
+    load_settings.cache_clear()
+    states = {"n1": power.value, "n2": "unavailable"}
+    gpus = cli("nodes", "-o", "json").json()
+    assert {row["node"]: row["state"] for row in gpus if "state" in row} == states
+    nodes = cli("status", "-o", "json").json()[0]["nodes"]
+    assert {row["node"]: row["state"] for row in nodes} == states
 
 
 def test_status_in_words_has_every_section(cluster: Cluster, cli: Cli) -> None:
