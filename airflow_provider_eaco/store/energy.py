@@ -102,7 +102,7 @@ def note_run(connection: Connection, note: RunNote, now_s: float) -> None:
     values = {
         "peak_w": max((peak for peak in peaks if peak is not None), default=None),
         "rules": sorted(rules),
-        "curve": curve if used is None else energy_curve.grown(curve, (now_s, *used[1:])),
+        "curve": curve if used is None else energy_curve.grown(curve, used),
         "updated_at": now_s,
     }
     statement = upsert(connection, run_table).values(

@@ -43,8 +43,13 @@ def is_due(curve: Sequence[Sequence[float]], now_s: float) -> bool:
 
 
 def grown(curve: Sequence[Sequence[float]], point: Point) -> list[list[float]]:
-    """Return the curve with another point, without the points whose neighbours are nearest if it is full."""
-    points = [*map(list, curve), list(point)]
+    """Return the curve with another point, without the points whose neighbours are nearest if it is full.
+
+    Sums that were not stored anew since the last point are none: they would tell of a time without a draw.
+    """
+    points = [*map(list, curve)]
+    if not points or point[0] > points[-1][0]:
+        points.append(list(point))
     while len(points) > MOST_POINTS:
         inner = range(1, len(points) - 1)
         del points[min(inner, key=lambda place: points[place + 1][0] - points[place - 1][0])]

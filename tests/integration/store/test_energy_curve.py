@@ -77,3 +77,22 @@ def test_a_meters_notes_become_watts_over_time(engine: Engine) -> None:
         (10.0, 200.0),
         (5.0, 80.0),
     ]
+
+
+def test_a_note_before_new_sums_leaves_no_gap(engine: Engine) -> None:
+    """A meter that stores its sums more seldom than it notes the run has drawn all the time."""
+    clock = ManualClock(1_000_000.0)
+    database = database_on(engine, clock)
+    ledger, energy, past = SqlLedger(database), SqlEnergyLog(database), PastReads(database)
+    ledger.save_nodes([make_node("n1", 1)])
+    ledger.add_waiting(make_job("j", gpus=1), "x")
+    lease = grant(ledger, "j", place(0))
+    (uuid,) = lease.placement.gpu_uuids
+    for _ in range(2):
+        clock.advance(20)
+        energy.add(EnergyPart("j", lease.token, uuid, 2000.0, 20.0, EnergyMethod.COUNTER))
+        for _ in range(2):
+            clock.advance(10)
+            energy.note_run(RunNote("j", lease.token, None))
+    (steps,) = past.watts_of_job("j").values()
+    assert [(step.until_s - step.from_s, step.mean_w) for step in steps] == [(20.0, 100.0), (40.0, 100.0)]
