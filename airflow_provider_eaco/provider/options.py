@@ -42,7 +42,7 @@ OPTIONS: tuple[Option, ...] = (
         "mean_stretch, "
         "prices (lp: needs scipy; greedy) and power_limits (off; advise: "
         "frontier says with each placement at which measured limit it would lose least; apply: GPUs are held "
-        "to it, where the scheduler's user may set limits on all GPUs of the pool); "
+        "to it, where that is permitted on all GPUs of the pool); "
         "energy_budget (an object with power_w: what the pool's nodes may draw, kwh_per_day: what tasks "
         "may use there in one day (UTC), and action: hold or warn) and shift (an object with max_h, "
         "horizon_h and factor: how long a shiftable task waits while a series is above factor times its "
