@@ -8,6 +8,7 @@ own limits, or the pool's mean stretch, would not hold if everything went on as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -127,11 +128,12 @@ class FrontierPolicy:
         self, job: Job, me: Member, worth: Worth, view: View, snapshot: ClusterSnapshot
     ) -> _Option | None:
         needs, scenes = Needs.of(job.request), view.scenes
-        limit_s = view.slack_s
-        if job.progress.units_done == 0 and me.work_s is not None:
+        limit_s, down = view.slack_s, frozenset[str]()
+        if job.progress.units_done:
+            # Waiting on takes from the mean as well, and more than any set; so does the waking of a node.
+            limit_s, down = math.inf, nodes_down(snapshot)
+        elif me.work_s is not None:
             limit_s += (self._settings.mean_stretch - 1) * me.work_s
-        # Who was interrupted would spend its own limit on the waking of a node.
-        down = nodes_down(snapshot) if job.progress.units_done else frozenset()
         best: _Option | None = None
         for scene in scenes.all:
             if scene.node.name in down:

@@ -70,20 +70,22 @@ def newcomer(job: Job, gpu_model: str, moment: Moment) -> Member:
         spent_s = progress.run_s + (progress.lost_s or 0.0) + RESTART_S
         if progress.reported_s is not None:
             spent_s += (moment.now_s - progress.reported_s) * moment.time_scale
-    return _member(job, class_of(job, gpu_model), moment, spent_s=spent_s, fresh_s=0.0)
+    return _member(job, class_of(job, gpu_model), moment, spent_s=spent_s)
 
 
 def resident_member(
-    resident: Resident, held: GpuSet, slowdown: float, moment: Moment, *, own: bool
+    resident: Resident, held: GpuSet, slowdown: float, moment: Moment, *, own: bool, slowest: float = 0.0
 ) -> Member:
     """Return the resident as it stands now, with its progress since the last report as predicted.
 
     :param slowdown: its own in the present set.
     :param own: whether it is a job of the pool that is planned.
+    :param slowest: the largest that it may have had in the present set since the last report, if that is
+        more: its own limits hold with that.
     """
     job, progress = resident.job, resident.job.progress
     told_s = progress.run_s + (progress.lost_s or 0.0)
-    spent_s, fresh_s = told_s, 0.0
+    spent_s, fresh_s, sure_s = told_s, 0.0, 0.0
     # Units of which nobody knows when they were reported count as they were told, and nothing since.
     if not progress.units_done or progress.reported_s is not None:
         began_s = resident.granted_s
@@ -91,11 +93,13 @@ def resident_member(
         moved = progress.units_done > 0 and began_s >= since_s
         restart_s = RESTART_S if moved else 0.0
         before_s, after_s = _spans_s(resident, max(began_s, since_s) + restart_s / moment.time_scale, moment)
-        earlier = _slowdown_before(resident, held, slowdown, moment)
-        fresh_s = (before_s / earlier + after_s / slowdown) * moment.time_scale
+        fresh_s, sure_s = (
+            (before_s / _slowdown_before(resident, held, slow, moment) + after_s / slow) * moment.time_scale
+            for slow in (slowdown, max(slowdown, slowest))
+        )
         spent_s += max((moment.now_s - since_s) * moment.time_scale, restart_s)
     key = class_of(job, held.gpus[0].model)
-    member = _member(job, key, moment, spent_s=spent_s, fresh_s=fresh_s)
+    member = _member(job, key, moment, spent_s=spent_s, fresh_s=fresh_s, sure_s=sure_s)
     return replace(member, slowdown=slowdown, own=own)
 
 
@@ -120,8 +124,10 @@ def _slowdown_before(resident: Resident, held: GpuSet, slowdown: float, moment: 
     return max(slowdown, seen.unit_s / solo.unit_s)
 
 
-def _member(job: Job, key: ClassKey, moment: Moment, *, spent_s: float, fresh_s: float) -> Member:
-    """Return the member; ``fresh_s`` of its work was done since its last report."""
+def _member(
+    job: Job, key: ClassKey, moment: Moment, *, spent_s: float, fresh_s: float = 0.0, sure_s: float = 0.0
+) -> Member:
+    """Return the member; ``fresh_s`` of its work was done since its last report, ``sure_s`` at the least."""
     progress, limit = job.progress, job.request.max_stretch
     solo = moment.book.fresh_solo_of(key.family, key.gpu_model, key.gpus)
     unit_s = solo.unit_s if progress.solo_unit_s is None and solo is not None else progress.solo_unit_s
@@ -132,10 +138,12 @@ def _member(job: Job, key: ClassKey, moment: Moment, *, spent_s: float, fresh_s:
             bears = 0.0
         return Member(job.job_id, key, None, UNKNOWN_LEFT_S, spent_s, bears, progress.can_yield)
     work_s = total * unit_s
-    left_s = max(_LEAST_LEFT_S, work_s - progress.units_done * unit_s - fresh_s)
-    bears = math.inf if limit is None else (limit * work_s - spent_s) / left_s
+    left_s, most_s = (
+        max(_LEAST_LEFT_S, work_s - progress.units_done * unit_s - done_s) for done_s in (fresh_s, sure_s)
+    )
+    bears = math.inf if limit is None else (limit * work_s - spent_s) / most_s
     if job.deadline_at_s is not None:
-        bears = min(bears, (job.deadline_at_s - moment.now_s) * moment.time_scale / left_s)
+        bears = min(bears, (job.deadline_at_s - moment.now_s) * moment.time_scale / most_s)
     return Member(job.job_id, key, work_s, left_s, spent_s, bears, progress.can_yield)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.gpu import Node
-from airflow_provider_eaco.core.model.placement import LeaseState
+from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.prices import EnergyPrices
 from airflow_provider_eaco.core.model.profile import family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState
@@ -133,6 +133,7 @@ class Scenes:
         self.all: list[Scene] = []
         self._of: dict[str, tuple[NodeState, list[Scene]]] = {}
         self._nodes: Mapping[str, NodeState] = {}
+        self._limits_w: Mapping[Placement, float] = {}
         self._period = -math.inf
 
     def slack_s(self, prices: EnergyPrices) -> float:
@@ -155,11 +156,13 @@ class Scenes:
 
     def follow(self, snapshot: ClusterSnapshot) -> Sequence[str]:
         """Be about the nodes of this snapshot; return the ids of the jobs in sets that are looked at anew."""
-        period = snapshot.now_s // LOOK_EVERY_S
+        period, limits_w = snapshot.now_s // LOOK_EVERY_S, snapshot.pool.power_limits_w
         if period == self._period:
-            if snapshot.nodes is self._nodes:
+            same = limits_w is self._limits_w or limits_w == self._limits_w
+            if same and snapshot.nodes is self._nodes:
                 return ()
-            names = replaced(self._nodes, snapshot.nodes)
+            told = {placement.node for placement, _ in limits_w.items() ^ self._limits_w.items()}
+            names = sorted(told.union(replaced(self._nodes, snapshot.nodes)))
         else:
             self._of.clear()
             names = list(snapshot.nodes)
@@ -171,7 +174,7 @@ class Scenes:
                 self._of[name] = (state, list(self._scenes(state, snapshot)))
         if names:
             self.all = [scene for name in snapshot.nodes for scene in self._of[name][1]]
-        self._nodes, self._period = snapshot.nodes, period
+        self._nodes, self._limits_w, self._period = snapshot.nodes, limits_w, period
         anew = [scene for name in names if name in self._of for scene in self._of[name][1]]
         return [member.job_id for scene in anew for member in scene.members]
 
@@ -226,16 +229,18 @@ def _scene(
     known = prediction is not None and prediction.measured and states <= {LeaseState.TRIAL}
     seen_s = _seen_s(held, snapshot.now_s)
     moment = Moment(seen_s, snapshot.profiles, node.time_scale)
-    slowest = _slowest(held, classes)
+    present, slowest = _rises(held, classes, snapshot.pool.power_limits_w.get(held.placement))
     members = tuple(
         resident_member(
             resident,
             held,
-            slowest * slowdown_of(prediction, resident.job.request.family),
+            present * full,
             moment,
             own=resident.job.pool not in snapshot.pool.others,
+            slowest=slowest * full,
         )
         for resident in held.residents
+        for full in (slowdown_of(prediction, resident.job.request.family),)
     )
     leaving = frozenset(
         resident.job.job_id for resident in held.residents if resident.state is LeaseState.YIELDING
@@ -246,15 +251,19 @@ def _scene(
     return Scene(held, node, there, members, is_open, leaving, host_mib, rests, excess_s, seen_s)
 
 
-def _slowest(held: GpuSet, classes: Classes) -> float:
-    """Return by how much power limits slow the set down at most.
+def _rises(held: GpuSet, classes: Classes, limit_w: float | None) -> tuple[float, float]:
+    """Return by how much power limits slow the set down: the one in force, and the slowest at most.
 
-    Nobody tells since when a limit is in force, so what was done since the last report is never overrated.
+    Nobody tells since when a limit is in force. What is left of a job is reckoned by the one that is there
+    now, which the next report puts right; of its own limits nothing is risked on that.
     """
     model = held.gpus[0].model
-    numbers = sorted(classes.number(class_of(resident.job, model)) for resident in held.residents)
-    ways = classes.ways(tuple(numbers))
-    return max((way.slowdowns[0] / ways[0].slowdowns[0] for way in ways), default=1.0)
+    numbers = tuple(sorted(classes.number(class_of(resident.job, model)) for resident in held.residents))
+    ways, now = classes.ways(numbers), classes.physics(numbers, limit_w)
+    if now is None:
+        return 1.0, 1.0
+    full = ways[0].slowdowns[0]
+    return now.slowdowns[0] / full, max(way.slowdowns[0] for way in ways) / full
 
 
 def _seen_s(held: GpuSet, now_s: float) -> float:

@@ -201,6 +201,18 @@ def test_who_was_interrupted_never_waits_for_a_node_to_wake() -> None:
     assert not run_checked(replace(pair, pool=replace(pair.pool, node_power=both))).instructions
 
 
+def test_who_was_interrupted_joins_a_set_though_nothing_is_left_of_the_mean() -> None:
+    """To wait on would take more from the mean than any set does; its own limit holds all the same."""
+    seen = snapshot(running("four", "J4"), family="J1")
+    late = replace(seen, prices=replace(PAIRS, ended_work_s=1e7, ended_run_s=1.25e7))
+    assert not launched(run_checked(late))
+    progress = make_progress(5, LONG, unit_s=1404.0, can_yield=True, reported_s=NOW_S)
+    back = replace(late.waiting[0], progress=progress)
+    assert launched(run_checked(replace(late, waiting=(back,))))["new"].placement.node == "node-four"
+    spent = replace(back, progress=replace(progress, lost_s=8.2 * 1404))
+    assert not launched(run_checked(replace(late, waiting=(spent,))))
+
+
 def test_no_node_is_woken_while_one_is_up_and_free() -> None:
     """Of two free nodes a job gets the one that is on, whatever their names."""
     seen = snapshot(make_node("node-a"), make_node("node-b"), family="J1")

@@ -12,6 +12,9 @@ from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.profile import PowerLevel, ProfileBook, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
+from airflow_provider_eaco.core.policy.frontier_members import Member
+from airflow_provider_eaco.core.policy.frontier_scene import LOOK_EVERY_S
+from airflow_provider_eaco.core.policy.frontier_view import View
 from airflow_provider_eaco.data import built_in_book
 from tests.builders import NOW_S, hold_gpus, make_job, make_node, make_progress, make_resident, make_snapshot
 from tests.unit.core.conftest import run_checked
@@ -95,6 +98,33 @@ def test_no_level_breaks_a_limit(whose: str) -> None:
     if whose == "pool":
         seen = replace(seen, prices=replace(seen.prices, ended_work_s=1e7, ended_run_s=1.25e7))
     assert told(seen) == [None]
+
+
+def as_seen(view: View, seen: ClusterSnapshot) -> Member:
+    """The one job as a member of its set."""
+    view.follow(seen)
+    (member,) = view.scenes.all[0].members
+    return member
+
+
+def test_progress_is_reckoned_by_the_level_in_force_and_limits_by_the_slowest() -> None:
+    """Half an hour after a report, what is left of a job follows the level that is there now, and what it
+    bears does not, since nobody tells since when; whatever the policy has seen before.
+    """
+    seen = snapshot()
+    state = seen.nodes["n1"]
+    (resident,) = state.sets[0].residents
+    job = replace(resident.job, progress=replace(resident.job.progress, reported_s=NOW_S - 1800))
+    began = make_resident(job, granted_s=NOW_S - 3600, unit_s=1404.0)
+    seen = replace(seen, nodes={"n1": hold_gpus(make_node("n1"), began)})
+    full, held = as_seen(View(seen), seen), as_seen(View(seen), in_force(seen, 150.0))
+    since_s = 1800 - NOW_S % LOOK_EVERY_S
+    assert full.work_s is not None
+    assert held.left_s - full.left_s == pytest.approx(since_s * (1 - 1 / 1.1))
+    most_s = full.work_s * 39 / 40 - since_s / 1.1
+    assert held.bears == full.bears == pytest.approx((1.2 * full.work_s - 1404 - since_s) / most_s)
+    view = View(seen)
+    assert [as_seen(view, each) for each in (seen, in_force(seen, 150.0), seen)] == [full, held, full]
 
 
 def test_sets_of_another_pool_are_left_as_they_are() -> None:
