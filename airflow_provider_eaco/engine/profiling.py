@@ -65,7 +65,7 @@ def learn_run(profiles: ProfileStore, run: EndedRun, now_s: float) -> SoloProfil
     family = run.job.request.family
     known = profiles.book().solo_of(family, run.gpu_model, run.gpu_count)
     before = known or SoloProfile(family, run.gpu_model, run.gpu_count)
-    learned = _with_meter(before, meter)
+    learned = with_meter(before, meter)
     own = RunningMean(progress.solo_units, progress.solo_unit_s, progress.solo_spread_s)
     if own.mean is not None and own.mean > 0:
         units = _measured_units(known).merged(own)
@@ -150,7 +150,8 @@ def _measured_units(known: SoloProfile | None) -> RunningMean:
     return RunningMean(known.samples, known.unit_s, known.spread_s)
 
 
-def _with_meter(profile: SoloProfile, meter: RunMeter) -> SoloProfile:
+def with_meter(profile: SoloProfile, meter: RunMeter) -> SoloProfile:
+    """Return the profile with what the meter has seen; what that does not know stays, no peak ever falls."""
     peaks = [peak for peak in (profile.memory_peak_mib, meter.memory_peak_mib) if peak]
     learned = replace(profile, memory_peak_mib=max(peaks, default=None))
     for name in ("utilisation_pct", "utilisation_max_pct", "memory_utilisation_pct"):

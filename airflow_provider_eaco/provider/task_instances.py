@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from airflow.models.dag import DagTag
 from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
@@ -56,6 +57,51 @@ class SlotlessTask:
     facts: TaskFacts
     config: Mapping[str, Any] | None
     pool_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartedTask:
+    """A task instance with what tells how it was started, and by which rule it would get a GPU request.
+
+    ``pid`` is that of its process as Airflow knows it, ``queued_s`` since the epoch; ``None`` is unknown.
+    ``executor`` is ``None`` for Airflow's default one.
+    """
+
+    facts: TaskFacts
+    config: Mapping[str, Any] | None
+    pid: int | None
+    queued_s: float | None
+    executor: str | None
+    queue: str
+    operator: str
+    tags: frozenset[str] = frozenset()
+
+
+def started_tasks(session: Session, job_ids: Iterable[str]) -> dict[str, StartedTask]:
+    """Return, by id, the task instances that still have one of these ids."""
+    more = (
+        TaskInstance.executor_config,
+        TaskInstance.pid,
+        TaskInstance.queued_dttm,
+        TaskInstance.executor,
+        TaskInstance.queue,
+        TaskInstance.operator,
+    )
+    found: dict[str, StartedTask] = {}
+    for ids in _chunks(job_ids):
+        for row in session.execute(_facts_query(*more).where(TaskInstance.id.in_(ids))):
+            queued_s = None if row.queued_dttm is None else row.queued_dttm.timestamp()
+            named = row.executor, row.queue or "", row.operator or ""
+            found[str(row.id)] = StartedTask(_facts(row), row.executor_config, row.pid, queued_s, *named)
+    dag_ids = sorted({task.facts.key.dag_id for task in found.values()})
+    tags: dict[str, set[str]] = {dag_id: set() for dag_id in dag_ids}
+    for dag_id, name in session.execute(
+        select(DagTag.dag_id, DagTag.name).where(DagTag.dag_id.in_(dag_ids[:_CHUNK]))
+    ):
+        tags[dag_id].add(name)
+    return {
+        job_id: replace(task, tags=frozenset(tags[task.facts.key.dag_id])) for job_id, task in found.items()
+    }
 
 
 def facts_of(session: Session, job_ids: Iterable[str]) -> dict[str, TaskFacts]:

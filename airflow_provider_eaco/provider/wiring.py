@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -51,7 +51,8 @@ from airflow_provider_eaco.store.session import Database, DatabaseClock
 from airflow_provider_eaco.telemetry import nvml_probe
 from airflow_provider_eaco.telemetry.limit_process import LimitProcess
 from airflow_provider_eaco.telemetry.nvml import NodePower, NvmlTelemetry
-from airflow_provider_eaco.telemetry.nvml_feed import SamplingProcess
+from airflow_provider_eaco.telemetry.nvml_attribution import ProcessTable
+from airflow_provider_eaco.telemetry.nvml_feed import SampleSource, SamplingProcess
 from airflow_provider_eaco.telemetry.simulated import (
     SimulatedCluster,
     TruthTable,
@@ -214,11 +215,16 @@ def _admission(
 
 
 def open_node_door() -> NodeDoor:
-    """Return what the API for nodes with a worker leads to.
+    """Return what the API for nodes with a worker or a sampler leads to.
 
     :raises InvalidSettingError: if the configuration cannot be used.
     """
-    return make_node_door(load_settings(), Database(_new_session))
+    # Only the API server takes in what samplers report.
+    from airflow_provider_eaco.provider.observe_wiring import make_observer
+
+    settings, database = load_settings(), Database(_new_session)
+    observer = make_observer(settings, database, lambda: present_pools(settings))
+    return replace(make_node_door(settings, database), observe=observer.take)
 
 
 def open_credentials() -> SqlNodeCredentials:
@@ -244,14 +250,14 @@ def make_meters(settings: EacoSettings, profiles: Beliefs) -> tuple[NodeMeter, .
 
     :raises InvalidSettingError: if the simulated nodes cannot be made as configured.
     """
-    if not _are_gpus_real(settings):
+    if not are_gpus_real(settings):
         return _simulated_meters(settings)
-    real = _real_meter(settings, profiles)
+    real = real_meter(settings, profiles)
     # The default node is for machines without a GPU; nodes that are listed are wanted.
     return (real, *_simulated_meters(settings)) if settings.are_nodes_listed else (real,)
 
 
-def _are_gpus_real(settings: EacoSettings) -> bool:
+def are_gpus_real(settings: EacoSettings) -> bool:
     """Tell whether NVML is to be read; under ``auto`` that is found out, and takes at most some seconds.
 
     With a driver NVML is read even if it lists no GPU now: cards that cannot be told must not be taken for
@@ -264,7 +270,19 @@ def _are_gpus_real(settings: EacoSettings) -> bool:
     return settings.has_driver or nvml_probe.lists_a_gpu()
 
 
-def _real_meter(settings: EacoSettings, profiles: Beliefs) -> NodeMeter:
+def real_meter(
+    settings: EacoSettings,
+    profiles: Beliefs,
+    *,
+    source: SampleSource | None = None,
+    processes: ProcessTable | None = None,
+) -> NodeMeter:
+    """Return the meter over this machine's real GPUs.
+
+    :param source: where samples come from, by default a process of its own.
+    :param processes: who owns the processes there, by default the jobs that executors of ours have begun.
+    """
+
     def solo_utilisation(family: str, gpu_model: str, gpu_count: int) -> float | None:
         try:
             solo = profiles.book().solo_of(family, gpu_model, gpu_count)
@@ -274,8 +292,8 @@ def _real_meter(settings: EacoSettings, profiles: Beliefs) -> NodeMeter:
 
     nvml = NvmlTelemetry(
         settings.host,
-        SamplingProcess(),
-        ProcessOwners(),
+        source or SamplingProcess(),
+        processes or ProcessOwners(),
         solo_utilisation=solo_utilisation,
         node_power=_node_power(settings),
     )

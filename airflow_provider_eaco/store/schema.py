@@ -23,6 +23,7 @@ from airflow_provider_eaco.store.columns import BigSerial, GpuUuids, Instant, Js
 from airflow_provider_eaco.store.energy_tables import energy_run
 from airflow_provider_eaco.store.metadata import metadata as metadata  # noqa: PLC0414 - with all its tables
 from airflow_provider_eaco.store.node_tables import node_run
+from airflow_provider_eaco.store.observed_tables import node_sample as node_sample  # noqa: PLC0414 - with it
 
 VERSION_TABLE = "alembic_version_eaco"
 

@@ -26,7 +26,8 @@ class LeaseState(StrEnum):
     ``EXCLUSIVE``: alone on its GPUs. ``TRIAL``: in a co-allocation that has not been confirmed since its
     members changed. ``CONFIRMED``: in a confirmed co-allocation. ``UNCONFIRMED``: its trial ended without a
     report; the set takes nobody more. ``YIELDING``: asked to leave at its next
-    unit boundary.
+    unit boundary. ``OBSERVED``: never granted, and no right to anything: a task of another executor was seen
+    to use the GPUs. Such a lease counts as released all the time.
     """
 
     EXCLUSIVE = "exclusive"
@@ -34,6 +35,7 @@ class LeaseState(StrEnum):
     CONFIRMED = "confirmed"
     UNCONFIRMED = "unconfirmed"
     YIELDING = "yielding"
+    OBSERVED = "observed"
 
 
 @quick_init

@@ -56,6 +56,11 @@ ARG_RUN_AS = _arg(
     metavar="USER",
     help="give up root after the credential was read; the worker and its tasks run as this user",
 )
+ARG_SAMPLE_AS = _arg(
+    "--run-as",
+    metavar="USER",
+    help="give up root after the credential was read; the sampler runs as this user",
+)
 ARG_UNDO = _arg("--undo", action="store_true", default=False, help="let new work start there again")
 ARG_MONTH = _arg(
     "--month", metavar="YYYY-MM", default=None, help="a month in UTC, or all (default: the present one)"
@@ -255,6 +260,12 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                     help="Offer this machine's GPUs under a node's name and start what is granted there",
                     func=lazy_load_command(f"{_COMMANDS}.node_commands.worker"),
                     args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_RUN_AS, ARG_VERBOSE),
+                ),
+                ActionCommand(
+                    name="sampler",
+                    help="Meter the tasks that other executors run on this machine's GPUs; start nothing",
+                    func=lazy_load_command(f"{_COMMANDS}.node_commands.sampler"),
+                    args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_SAMPLE_AS, ARG_VERBOSE),
                 ),
                 _PROFILES,
                 _SIMULATE,

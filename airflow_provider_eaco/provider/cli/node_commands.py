@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
 
 from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.provider.cli.console import CommandError, changing, print_line, print_rows
@@ -63,6 +65,30 @@ def _revoke(args: Namespace) -> None:
 
 def worker(args: Namespace) -> None:
     """Be the worker of a node until SIGTERM; what runs there goes on without it."""
+
+    def serve(credential: str) -> None:
+        from airflow_provider_eaco.provider.settings import load_settings
+        from airflow_provider_eaco.provider.worker import run_worker
+
+        run_worker(args.node, credential, load_settings())
+
+    _be(args, "worker", serve)
+
+
+def sampler(args: Namespace) -> None:
+    """Be the sampler of a node until SIGTERM; nothing that runs there notices either."""
+
+    def serve(credential: str) -> None:
+        from airflow_provider_eaco.provider.observe_wiring import run_sampler
+        from airflow_provider_eaco.provider.settings import load_settings
+
+        run_sampler(args.node, credential, load_settings())
+
+    _be(args, "sampler", serve)
+
+
+def _be(args: Namespace, verb: str, serve: Callable[[str], None]) -> None:
+    """Serve the node with its credential, of which nothing is left where a task could find it."""
     from airflow_provider_eaco.provider.node_settings import is_node_name
     from airflow_provider_eaco.provider.worker_secrets import close_memory, give_up_root, take_credential
 
@@ -74,23 +100,15 @@ def worker(args: Namespace) -> None:
         credential = take_credential(args.credential_file)
         give_up_root(args.run_as)
         close_memory()
-        _serve(args, credential)
+        _serve(args, partial(serve, credential))
     except (EacoError, OSError) as error:
-        raise SystemExit(f"airflow eaco worker: {error}") from error
+        raise SystemExit(f"airflow eaco {verb}: {error}") from error
 
 
-def _serve(args: Namespace, credential: str) -> None:
+def _serve(args: Namespace, serve: Callable[[], None]) -> None:
     from airflow.utils.providers_configuration_loader import providers_configuration_loaded
-
-    from airflow_provider_eaco.provider.settings import load_settings
-    from airflow_provider_eaco.provider.worker import run_worker
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
     # Of its own, since Celery sets the level of all loggers.
     logging.getLogger("airflow_provider_eaco").setLevel(logging.DEBUG if args.verbose else logging.INFO)
-
-    @providers_configuration_loaded
-    def serve() -> None:
-        run_worker(args.node, credential, load_settings())
-
-    serve()
+    providers_configuration_loaded(serve)()

@@ -1,6 +1,6 @@
 """The web application for nodes: their credential first, then the size of what they send, then each value.
 
-Airflow's own sign-in plays no part here: a node's credential opens these two routes for its own name and
+Airflow's own sign-in plays no part here: a node's credential opens these routes for its own name and
 nothing else, and nothing else opens them.
 """
 
@@ -20,6 +20,7 @@ from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import FORMATS, NodeAnswer, NodeRefusedError, RunClaim
 from airflow_provider_eaco.provider.node_api.door import NodeDoor
 from airflow_provider_eaco.provider.node_api.models import REPORTS, STARTS
+from airflow_provider_eaco.provider.node_api.observed_models import OBSERVED
 from airflow_provider_eaco.provider.node_settings import is_node_name
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,16 @@ def create_app(door: NodeDoor) -> FastAPI:
             request,
             STARTS,
             lambda sent: _claim(sent.v, door.claim(node, sent.machine, sent.token, sent.job_id)),
+        )
+
+    @app.post("/{node}/observed")
+    async def observed(node: str, request: Request) -> JSONResponse:
+        return await _answer(
+            door,
+            node,
+            request,
+            OBSERVED,
+            lambda sent: {"v": sent.v, "not_observed": sorted(door.observe(sent.as_report(node)))},
         )
 
     return app

@@ -41,6 +41,8 @@ REFUSED = {
     ("pools", "reset", "eaco"): "Airflow has no pool 'eaco'; the scheduler makes it at its next heartbeat",
     ("worker", "--node", "n1"): "airflow eaco worker: name a file with --credential-file, or set "
     "EACO_NODE_CREDENTIAL; `airflow eaco nodes add NAME` makes a credential",
+    ("sampler", "--node", "n1"): "airflow eaco sampler: name a file with --credential-file, or set "
+    "EACO_NODE_CREDENTIAL; `airflow eaco nodes add NAME` makes a credential",
 }
 # One interpreter for all verbs: starting one takes longer than what the verbs do.
 ALL_VERBS = """

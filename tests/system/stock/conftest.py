@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,13 @@ def stock_airflow(
     tmp_path_factory: pytest.TempPathFactory, system_dags: Path, migrated: Path
 ) -> Iterator[Airflow]:
     """An Airflow with its stock LocalExecutor and SQLite, shared by the tests that need no more."""
-    settings = AirflowSettings(tmp_path_factory.mktemp("stock"), system_dags, migrated=migrated)
+    pools = {"eaco": {}, "default_pool": {"mode": "observe"}}
+    settings = AirflowSettings(
+        tmp_path_factory.mktemp("stock"),
+        system_dags,
+        options={"eaco.pools": json.dumps(pools)},
+        migrated=migrated,
+    )
     with Airflow(settings) as airflow:
         yield airflow
     assert airflow.processes() == []

@@ -10,6 +10,10 @@ from alembic import op
 
 from airflow_provider_eaco.store.migrations.energy_tables import create_energy_tables, drop_energy_tables
 from airflow_provider_eaco.store.migrations.node_tables import create_node_tables, drop_node_tables
+from airflow_provider_eaco.store.migrations.observed_tables import (
+    create_observed_tables,
+    drop_observed_tables,
+)
 
 revision = "0001"
 down_revision = None
@@ -37,12 +41,14 @@ def upgrade() -> None:
     _create_planner()
     _create_queue()
     create_node_tables()
+    create_observed_tables()
     _create_booking()
 
 
 def downgrade() -> None:
     """Drop all tables, the newest first."""
     op.drop_table("eaco_booking")
+    drop_observed_tables()
     drop_node_tables()
     drop_energy_tables()
     for table in (

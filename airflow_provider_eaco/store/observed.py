@@ -1,0 +1,243 @@
+"""Tasks that other executors run, as rows: a job, a lease that counts as released, and its energy.
+
+Nothing of it holds a GPU: the ledger shows leases that have not been released, and one of an observed task
+ends anew with every report, until the task has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import func, insert, literal, select, update
+from sqlalchemy.engine import Connection
+
+from airflow_provider_eaco.core.lifecycle import FINAL_PHASES, JobPhase
+from airflow_provider_eaco.core.model.job import Job
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState
+from airflow_provider_eaco.core.observed import ObservedReport, ObservedTask
+from airflow_provider_eaco.store import jobs
+from airflow_provider_eaco.store.columns import Instant
+from airflow_provider_eaco.store.energy import bring_to, note_run
+from airflow_provider_eaco.store.leases import leases_of
+from airflow_provider_eaco.store.node_reports import SqlNodeReports
+from airflow_provider_eaco.store.observed_tables import node_sample as sample_table
+from airflow_provider_eaco.store.schema import event as event_table
+from airflow_provider_eaco.store.schema import job as job_table
+from airflow_provider_eaco.store.schema import lease as lease_table
+from airflow_provider_eaco.store.schema import node as node_table
+from airflow_provider_eaco.store.session import upsert
+
+OWNER = "observed"
+# What the story of an observed job says once it has been decided about.
+OBSERVED_EVENT = "observed"
+# A node that has said nothing for so many time-outs is not only late.
+_SILENCES = 2.0
+_OBSERVED = lease_table.c.state == LeaseState.OBSERVED.value
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn:
+    """What a report was to the store: jobs to be decided about, oldest first, and jobs that ended with it.
+
+    ``left_out`` are those that are neither known nor new, and those that an executor of ours runs.
+    ``silent`` are jobs of any node that count as running and of which no sampler has told for long.
+    """
+
+    undecided: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNow:
+    """Where observed tasks run, oldest first, and the nodes whose samplers have told of them lately."""
+
+    leases: tuple[Lease, ...]
+    nodes: frozenset[str]
+
+
+class SqlObservedTasks(SqlNodeReports):
+    """The store's door for samplers. Whoever calls has checked the node's credential."""
+
+    def known(self, report: ObservedReport) -> frozenset[str]:
+        """Return the processes of this report that are stored already."""
+        with self._database.reading() as connection:
+            return frozenset(
+                task.process for task in report.tasks if _lease_of(connection, report.node, task) is not None
+            )
+
+    def observe(
+        self, report: ObservedReport, new: Mapping[str, Job], endings: Mapping[str, JobPhase]
+    ) -> TakenIn:
+        """Write the report down as one transaction; a task that is neither known nor new is left out.
+
+        :param new: jobs by id, of tasks that are not stored yet.
+        :param endings: phases by job id, of tasks that have ended.
+        :raises NodeRefusedError: if another machine reports for this node; then nothing was taken.
+        """
+        undecided, ended, left_out = [], [], []
+        with self._database.writing() as connection:
+            self._check_turn(connection, report.node, report.machine)
+            now_s = self._database.now_s(connection)
+            _note_sample(connection, report.node, now_s)
+            for task in sorted(report.tasks, key=lambda task: -task.running_s):
+                token = _lease_of(connection, report.node, task)
+                if token is None:
+                    job = new.get(task.job_id)
+                    token = None if job is None else _begin(connection, report.node, task, job, now_s)
+                if token is None:
+                    left_out.append(task.job_id)
+                    continue
+                _go_on(connection, token, task, now_s)
+                phase = endings.get(task.job_id)
+                if phase is not None and _end(connection, task.job_id, phase, now_s):
+                    ended.append(task.job_id)
+                if not _is_decided(connection, task.job_id):
+                    undecided.append(task.job_id)
+            silent = _silent(connection, now_s - _SILENCES * self._silent_s)
+        return TakenIn(tuple(undecided), tuple(ended), silent, tuple(left_out))
+
+    def end(self, endings: Mapping[str, JobPhase]) -> None:
+        """Give these jobs, if they count as running, the phases in which they have ended."""
+        if not endings:
+            return
+        with self._database.writing() as connection:
+            now_s = self._database.now_s(connection)
+            for job_id, phase in endings.items():
+                _end(connection, job_id, phase, now_s)
+
+    def present(self) -> ObservedNow:
+        """Return who is observed now, on all nodes that have told lately."""
+        with self._database.reading() as connection:
+            oldest_s = self._database.now_s(connection) - self._silent_s
+            told = select(sample_table.c.node, sample_table.c.sampled_at).where(
+                sample_table.c.sampled_at >= oldest_s
+            )
+            sampled = {row.node: row.sampled_at for row in connection.execute(told)}
+            query = select(node_table.c.name).where(~node_table.c.available, ~node_table.c.forgotten)
+            nodes = frozenset(connection.scalars(query)) & sampled.keys()
+            # Of a job that runs no more the lease has ended as late as those of its node that do.
+            running = select(job_table.c.job_id).where(job_table.c.phase == JobPhase.RUNNING.value)
+            leases = leases_of(
+                connection,
+                _OBSERVED,
+                lease_table.c.released_at >= oldest_s,
+                lease_table.c.job_id.in_(running),
+            )
+            ends = dict(
+                map(
+                    tuple,
+                    connection.execute(
+                        select(lease_table.c.token, lease_table.c.released_at).where(
+                            lease_table.c.token.in_([lease.token for lease in leases])
+                        )
+                    ),
+                )
+            )
+        living = [
+            lease
+            for lease in leases
+            if lease.placement.node in nodes and ends[lease.token] >= sampled[lease.placement.node]
+        ]
+        ordered = sorted(living, key=lambda lease: (lease.granted_s, lease.token))
+        return ObservedNow(tuple(ordered), nodes)
+
+    def lease_of(self, job_id: str) -> Lease | None:
+        """Return where the job was observed last, ``None`` if it never was."""
+        with self._database.reading() as connection:
+            found = leases_of(connection, _OBSERVED, lease_table.c.job_id == job_id)
+            return found[-1] if found else None
+
+
+def _note_sample(connection: Connection, node: str, now_s: float) -> None:
+    statement = upsert(connection, sample_table).values(node=node, sampled_at=now_s)
+    connection.execute(statement.on_conflict_do_update(index_elements=["node"], set_={"sampled_at": now_s}))
+
+
+def _lease_of(connection: Connection, node: str, task: ObservedTask) -> int | None:
+    """Return the token under which this very process is stored."""
+    query = (
+        select(func.max(lease_table.c.token))
+        .join(job_table, job_table.c.job_id == lease_table.c.job_id)
+        .where(_OBSERVED, lease_table.c.node == node, lease_table.c.job_id == task.job_id)
+        .where(job_table.c.process == task.process)
+    )
+    token: int | None = connection.scalar(query)
+    return token
+
+
+def _begin(connection: Connection, node: str, task: ObservedTask, job: Job, now_s: float) -> int | None:
+    """Store the job and its lease and return the token; ``None`` if an executor of ours runs this job."""
+    held = select(lease_table.c.token).where(
+        lease_table.c.job_id == task.job_id, lease_table.c.released_at.is_(None)
+    )
+    if connection.execute(held).first() is not None:
+        return None
+    began_s = now_s - task.running_s
+    jobs.add_waiting(connection, job, OWNER)
+    of_job = update(job_table).where(job_table.c.job_id == task.job_id)
+    connection.execute(
+        of_job.values(
+            phase=JobPhase.RUNNING.value,
+            process=task.process,
+            owner=OWNER,
+            requeued_by=None,
+            started_at=func.coalesce(job_table.c.started_at, literal(began_s, Instant)),
+            ended_at=None,
+        )
+    )
+    row = insert(lease_table).values(
+        job_id=task.job_id,
+        dag_id=job.order.dag_id,
+        node=node,
+        gpu_uuids=task.gpu_uuids,
+        state=LeaseState.OBSERVED.value,
+        set_version=0,
+        owner=OWNER,
+        granted_at=began_s,
+        # What nobody granted counts against nobody's share.
+        charged_s=0.0,
+        charged_until_at=now_s,
+        released_at=now_s,
+    )
+    token: int = connection.execute(row.returning(lease_table.c.token)).scalar_one()
+    return token
+
+
+def _go_on(connection: Connection, token: int, task: ObservedTask, now_s: float) -> None:
+    """Bring lease and energy to what is told; the lease of a task that has left stays as it ended."""
+    if task.ended_s is None:
+        going_on = update(lease_table).where(lease_table.c.token == token)
+        connection.execute(going_on.values(gpu_uuids=task.gpu_uuids, released_at=now_s))
+    for part in task.energy:
+        bring_to(connection, replace(part, job_id=task.job_id, token=token), now_s)
+    if task.note is not None:
+        note_run(connection, replace(task.note, job_id=task.job_id, token=token), now_s)
+
+
+def _end(connection: Connection, job_id: str, phase: JobPhase, now_s: float) -> bool:
+    values: dict[str, Any] = {"phase": phase.value}
+    if phase in FINAL_PHASES:
+        values["ended_at"] = now_s
+    running = (job_table.c.job_id == job_id) & (job_table.c.phase == JobPhase.RUNNING.value)
+    return connection.execute(update(job_table).where(running).values(**values)).rowcount == 1
+
+
+def _silent(connection: Connection, since_s: float) -> tuple[str, ...]:
+    heard = select(lease_table.c.job_id).where(_OBSERVED, lease_table.c.released_at >= since_s)
+    query = select(job_table.c.job_id).where(
+        job_table.c.owner == OWNER,
+        job_table.c.phase == JobPhase.RUNNING.value,
+        job_table.c.job_id.not_in(heard),
+    )
+    return tuple(connection.scalars(query.order_by(job_table.c.job_id)))
+
+
+def _is_decided(connection: Connection, job_id: str) -> bool:
+    query = select(event_table.c.event_id).where(
+        event_table.c.job_id == job_id, event_table.c.event == OBSERVED_EVENT
+    )
+    return connection.execute(query.limit(1)).first() is not None
