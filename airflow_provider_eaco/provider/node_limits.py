@@ -50,12 +50,13 @@ class LimitsElsewhere:
         self._store = store
         self._told: Mapping[str, NodeLimits | None] = {}
         self._wanted: Mapping[Placement, float] = {}
-        self._has_looked = False
+        #: Whether it was ever looked; before that nothing is known.
+        self.has_looked = False
 
     @property
     def is_idle(self) -> bool:
         """Whether no limit is wanted or in force anywhere, as far as that was looked at."""
-        return self._has_looked and not self.touched
+        return self.has_looked and not self.touched
 
     @property
     def touched(self) -> set[Placement]:
@@ -100,7 +101,7 @@ class LimitsElsewhere:
         :raises StoreUnavailableError: if that cannot be read.
         """
         self._told, self._wanted = self._store.read()
-        self._has_looked = True
+        self.has_looked = True
 
     def want(self, changes: Sequence[SetPowerLimit]) -> None:
         """Have limits of these nodes changed. What cannot be written now, the next plan wants again."""

@@ -96,7 +96,12 @@ class AppliedLimits:
         self._wanted.update({each.placement: each for each in here})
 
     def marked(self, reports: list[Report]) -> list[Report]:
-        """Return the reports with the units marked that ran under a limit for some time, or may have."""
+        """Return the reports with the units marked that ran under a limit for some time, or may have.
+
+        :raises StoreUnavailableError: if it cannot be found out for the first time whether limits are used.
+        """
+        if not self._elsewhere.has_looked:
+            self._elsewhere.look()
         return reports if self.is_idle else self._units.marked(reports)
 
     # -- What boards are told

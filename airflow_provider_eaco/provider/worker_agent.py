@@ -188,7 +188,7 @@ class NodeAgent:
             if order.try_again_s <= self._monotonic():
                 self._carry_out(order)
         self._look()
-        self._limits.step([gpu.uuid for gpu in self._node().gpus], self._held())
+        self._limits.step(lambda: [gpu.uuid for gpu in self._node().gpus], self._held())
         due = self._monotonic() - self._memory.reported_s >= self._api.interval_s
         has_news = self._memory.news or self._limits.told() != self._memory.limits
         if due or (has_news and not self._memory.is_unheard):

@@ -48,10 +48,10 @@ class WorkerLimits:
         present = self._limiter.in_force().get(placement)
         return present is not None and present.limit_w == limit_w
 
-    def step(self, uuids: Sequence[str], held: Collection[Placement] | None) -> None:
+    def step(self, uuids: Callable[[], Sequence[str]], held: Collection[Placement] | None) -> None:
         """Go on: take in what was done, and begin with what is to be done next.
 
-        :param uuids: the machine's GPUs.
+        :param uuids: returns the machine's GPUs.
         :param held: the placements of runs that live or are about to begin; ``None``: they are not known yet,
             and no limit is lifted.
         """
@@ -67,7 +67,7 @@ class WorkerLimits:
             for placement in keep
             if not self.is_settled(placement)
         ]
-        asked = [uuid for uuid in uuids if self._are_applied and uuid not in self._permits]
+        asked = [uuid for uuid in uuids() if uuid not in self._permits] if self._are_applied else ()
         self._learn(self._requests.ask(LimitRequest(tuple(keep), tuple(changes), tuple(asked))))
 
     def told(self) -> NodeLimits:

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.pool import PowerLimits
+from airflow_provider_eaco.engine.progress import Report, UnitTime
+from airflow_provider_eaco.provider.worker_api import NodeApiError
+from airflow_provider_eaco.store.node_limits import SqlNodeLimits
 from tests.integration.provider.limit_site import SET_TO, Site
 
 
@@ -205,7 +209,16 @@ def test_units_under_a_limit_teach_nothing_about_full_power(site: Site) -> None:
     assert (record.observation.units, record.job.progress.solo_units) == (1, 0)
 
 
-def _away(report: Any) -> Any:
-    from airflow_provider_eaco.provider.worker_api import NodeApiError
+def test_without_limits_no_unit_is_marked_not_even_at_first(site: Site) -> None:
+    """A scheduler that nobody has apply limits marks nothing, also before it has looked at anything."""
+    site.ready()
+    site.rig = site.start(power_limits=PowerLimits.ADVISE)
+    report = Report("j1", 1, 1, recent=(UnitTime(0, 100.0, 1, 1),))
+    assert site.rig.limits.marked([report]) == [report]
+    SqlNodeLimits(site.database).want({Placement("n1", (site.uuids[0],)): 200.0})
+    (marked,) = site.start(power_limits=PowerLimits.ADVISE).limits.marked([report])
+    assert marked.recent[0].limited
 
+
+def _away(report: Any) -> Any:
     raise NodeApiError("away", is_refusal=False)

@@ -78,7 +78,7 @@ class Node:
         """Go on with runs on these boards; return what was asked for."""
         self.now_s += after_s
         before = len(self.boards.requests)
-        self.limits.step(UUIDS, held)
+        self.limits.step(lambda: UUIDS, held)
         return self.boards.requests[before:]
 
     def ready(self) -> Node:
@@ -182,9 +182,9 @@ def test_a_start_without_a_limit_gets_none_of_those_before_it(node: Node) -> Non
 def test_nothing_is_lifted_while_it_is_not_known_who_runs_where(node: Node) -> None:
     """A worker that was just started may find runs and not know their boards."""
     node.boards.set[HERE] = 200.0
-    node.limits.step(UUIDS, None)
+    node.limits.step(lambda: UUIDS, None)
     assert node.boards.requests == []
-    node.limits.step(UUIDS, ())
+    node.limits.step(lambda: UUIDS, ())
     assert node.boards.requests == [LimitRequest()]
 
 
