@@ -37,6 +37,13 @@ def test_a_limit_is_set_before_the_task_begins_and_lifted_when_it_has_ended(site
     assert not site.rig.seen().power_limits_w
 
 
+def test_what_a_node_finds_out_of_its_boards_is_told_at_once(site: Site) -> None:
+    """The pool does not have to wait for the next report but one."""
+    began_s = site.clock.now_s()
+    site.until(lambda: site.setting() is PowerLimits.APPLY, step_s=0.01)
+    assert site.clock.now_s() - began_s < site.node.interval_s
+
+
 def test_no_plan_counts_a_level_before_the_node_has_told_that_it_can_be_set(site: Site) -> None:
     """The first plans advise; a task that they have started is limited as soon as one counts it."""
     site.queue("j1")
