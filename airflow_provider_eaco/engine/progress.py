@@ -5,9 +5,8 @@ A unit of work counts for a resident set only if it began and ended under that s
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -18,8 +17,8 @@ from airflow_provider_eaco.core.model.job import Progress
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import Observation
-from airflow_provider_eaco.core.ports import JobRecord, LedgerView, Member, ProfileStore
-from airflow_provider_eaco.engine.running_mean import RunningMean
+from airflow_provider_eaco.core.ports import JobRecord, LedgerView, ProfileStore
+from airflow_provider_eaco.engine.tally import Tally
 
 REPORT_VERSION = 1
 # What a store's integer columns and the sums of a mean bear; nothing real comes near.
@@ -170,7 +169,7 @@ def ingest(
         if lease is None or record is None or lease.token != report.token:
             continue
         alone = lease.placement.gpu_uuids not in shared
-        _take(ledger, profiles, report, (lease, record), view.nodes, alone=alone, now_s=view.now_s)
+        _take(ledger, profiles, ((view.now_s, report),), (lease, record), view.nodes, alone=alone)
         reported.append(lease)
     return instructions(reported, view.leases)
 
@@ -178,44 +177,48 @@ def ingest(
 def ingest_one(
     ledger: ProgressSink,
     profiles: ProfileStore,
-    report: Report,
+    reports: Sequence[tuple[float, Report]],
     *,
-    members: Sequence[Member],
+    lease: Lease,
+    record: JobRecord,
+    residents: int,
     node: Node,
-    now_s: float,
 ) -> TaskInstruction | None:
-    """Take one report in, as :func:`ingest` does, without a view of the ledger; ``None`` if it is ignored.
+    """Take reports of one job in, as :func:`ingest` does, without a view of the ledger.
 
-    :param members: who holds the GPUs of the job now.
+    ``None`` if all of them are ignored.
+
+    :param reports: each with its instant, oldest first; since the first of them nobody came or left there.
+    :param residents: how many hold the GPUs of the job.
     :param node: theirs.
     """
-    for lease, record in members:
-        if lease.job_id == report.job_id and lease.token == report.token and record is not None:
-            alone = len(members) == 1
-            _take(ledger, profiles, report, (lease, record), (node,), alone=alone, now_s=now_s)
-            leaves = lease.state is LeaseState.YIELDING
-            return TaskInstruction(lease.job_id, lease.token, lease.set_version, leaves, len(members))
-    return None
+    own = [(at_s, report) for at_s, report in reports if report.token == lease.token]
+    if not own:
+        return None
+    _take(ledger, profiles, own, (lease, record), (node,), alone=residents == 1)
+    leaves = lease.state is LeaseState.YIELDING
+    return TaskInstruction(lease.job_id, lease.token, lease.set_version, leaves, residents)
 
 
 def _take(
     ledger: ProgressSink,
     profiles: ProfileStore,
-    report: Report,
+    reports: Sequence[tuple[float, Report]],
     member: tuple[Lease, JobRecord],
     nodes: Sequence[Node],
     *,
     alone: bool,
-    now_s: float,
 ) -> None:
     lease, record = member
-    usual_unit_s = partial(_usual_unit_s, record, lease, nodes, profiles)
-    progress, observation = _taken(report, record, lease, usual_unit_s, alone=alone, now_s=now_s)
+    tally = Tally(record, lease.set_version, partial(_usual_unit_s, record, lease, nodes, profiles))
+    for at_s, report in reports:
+        tally.take(report, at_s, alone=alone)
+    progress, observation = tally.progress(), tally.observation()
     stored = record.job.progress
     # Most reports tell of a unit more, which is seen at once.
     told = progress.units_done != stored.units_done
     if told or observation != record.observation or progress != stored:
-        ledger.save_progress(report.job_id, progress, observation)
+        ledger.save_progress(lease.job_id, progress, observation)
 
 
 def instructions(leases: Iterable[Lease], present: Iterable[Lease]) -> tuple[TaskInstruction, ...]:
@@ -246,94 +249,6 @@ def _shared(leases: Iterable[Lease]) -> set[tuple[str, ...]]:
         uuids = lease.placement.gpu_uuids
         (shared if uuids in held else held).add(uuids)
     return shared
-
-
-def _taken(
-    report: Report,
-    record: JobRecord,
-    lease: Lease,
-    usual_unit_s: Callable[[], float | None],
-    *,
-    alone: bool,
-    now_s: float,
-) -> tuple[Progress, Observation]:
-    stored, seen = record.job.progress, record.observation
-    # A lease starts without an observation, and a process reports only its own units: all of its first report
-    # are new, also those that repeat what was lost between the last checkpoint and the end of an earlier one.
-    new = [unit for unit in report.recent if seen is None or unit.index >= stored.units_done]
-    observation, fresh = _seen_under(lease.set_version, seen, new)
-    solo = RunningMean(stored.solo_units, stored.solo_unit_s, stored.solo_spread_s)
-    if alone:
-        solo = _extended(solo, fresh)
-    run_s = stored.run_s + _run_s(report, stored, new, usual_unit_s)
-    reported_s, lost_s = _dates(report, record, run_s, now_s)
-    progress = Progress(
-        units_done=report.units_done,
-        units_total=stored.units_total if report.units_total is None else report.units_total,
-        run_s=run_s,
-        can_yield=report.can_yield,
-        solo_unit_s=solo.mean,
-        solo_units=solo.samples,
-        solo_spread_s=solo.spread,
-        reported_s=reported_s,
-        lost_s=lost_s,
-        out_of_memory=max(stored.out_of_memory, report.out_of_memory),
-    )
-    return progress, observation
-
-
-def _seen_under(
-    version: int, seen: Observation | None, new: Sequence[UnitTime]
-) -> tuple[Observation, Sequence[float]]:
-    """Return what has been seen under this version with the new units, and their times at full power."""
-    if seen is None or seen.set_version != version:
-        seen = Observation(version)
-    ended = [unit for unit in new if unit.version_at_end == version]
-    under = [unit for unit in ended if unit.version_at_begin == version]
-    added = fresh = [unit.elapsed_s for unit in under if not unit.limited]
-    limited = len(fresh) < len(under)
-    if limited:
-        added = [unit.elapsed_s for unit in under]
-    measured = _extended(RunningMean(seen.units, seen.unit_s, seen.spread_s), added)
-    observation = Observation(
-        version,
-        measured.samples,
-        measured.mean,
-        seen.elapsed_s + math.fsum([unit.elapsed_s for unit in ended]),
-        measured.spread,
-        limited=seen.limited or limited,
-    )
-    return observation, fresh
-
-
-def _extended(mean: RunningMean, values: Sequence[float]) -> RunningMean:
-    return mean.with_one(values[0]) if len(values) == 1 else mean.merged(RunningMean.of(values))
-
-
-def _dates(
-    report: Report, record: JobRecord, run_s: float, now_s: float
-) -> tuple[float | None, float | None]:
-    """Return the instant of the last report of new units, and the time since the first start beside units."""
-    if report.units_done == record.job.progress.units_done:
-        return record.job.progress.reported_s, record.job.progress.lost_s
-    began_s = record.started_s
-    return now_s, None if began_s is None else max(0.0, now_s - began_s - run_s)
-
-
-def _run_s(
-    report: Report, stored: Progress, new: Sequence[UnitTime], usual_unit_s: Callable[[], float | None]
-) -> float:
-    """Return the device time of the units that are new in this report.
-
-    Units whose time nobody saw (done by an earlier try from which this one resumed, or more than a report
-    lists between two looks) count with the mean of those seen, else with the usual time.
-    """
-    seen_s = math.fsum([unit.elapsed_s for unit in new])
-    unseen = report.units_done - stored.units_done - len(new)
-    if unseen <= 0:
-        return seen_s
-    each_s = seen_s / len(new) if new else usual_unit_s() or 0.0
-    return seen_s + unseen * each_s
 
 
 def _usual_unit_s(

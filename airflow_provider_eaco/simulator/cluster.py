@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from airflow_provider_eaco.core.energy.configuration import SetPerformance
@@ -108,6 +108,18 @@ class VirtualCluster:
             else:
                 self._pass_point(subject, happening, now_s)
                 yield Event(happening, subject)
+
+    def pass_epochs(self, until_s: float, is_quiet: Callable[[str], bool]) -> None:
+        """Pass the ends of epochs that come before anything else happens, by ``until_s`` at the latest.
+
+        :param is_quiet: whether this job's may be passed; the first of another job stays ahead.
+        """
+        while (at_s := self.next_event_s()) is not None and at_s <= until_s:
+            _, happening, _, _, job_id = self._events[0]
+            if happening is not Happening.EPOCH or not is_quiet(job_id):
+                return
+            heapq.heappop(self._events)
+            self._pass_point(job_id, happening, at_s)
 
     def place(self, job: TraceJob, node: str, gpus: tuple[int, ...], now_s: float) -> bool:
         """Give the job these GPUs; return whether it runs, ``False`` if its node has to wake up first.
@@ -211,11 +223,6 @@ class VirtualCluster:
             for gpus, (limit_w, _) in node.limits.items()
         }
 
-    def is_limited(self, job_id: str) -> bool:
-        """Return whether a power limit is in force where the job runs."""
-        _, node, gpus = self._runs[job_id]
-        return gpus in node.limits
-
     def close(self, now_s: float) -> None:
         """Write the node intervals that are still open."""
         for node in self._nodes.values():
@@ -303,10 +310,15 @@ class VirtualCluster:
             run.rate = run.full_rate
             run.epoch_began_s = now_s
             self._expect(run)
-        elif happening is Happening.EPOCH:
-            run.advance(now_s)
+            return
+        run.advance(now_s)
+        if happening is Happening.EPOCH:
             run.epochs += 1
+            run.complete(run.epoch_work_s, run.epochs * run.epoch_work_s, limited=gpus in node.limits)
             self._expect(run)
+        elif not self._epochs:
+            # Where ends of epochs are no events, one report at the end tells of the whole run.
+            run.complete(run.job.work_s, run.job.work_s, limited=gpus in node.limits)
 
     def _change_power(self, node: _Node, now_s: float) -> tuple[str, ...]:
         # The change was due at an instant that may lie between two milliseconds.

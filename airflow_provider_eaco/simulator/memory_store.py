@@ -120,6 +120,14 @@ class MemoryLedger:
         with self._mutex:
             return self._leases.get(self._token_of.get(job_id, 0))
 
+    def standing_of(self, job_id: str) -> tuple[Lease, JobRecord, int] | None:
+        """Return the job's lease with the job, and how many hold these GPUs; ``None`` if it holds none."""
+        with self._mutex:
+            lease = self._leases.get(self._token_of.get(job_id, 0))
+            if lease is None:
+                return None
+            return lease, self._jobs[job_id], len(self._sets[lease.placement])
+
     def leases_on(self, placement: Placement) -> tuple[Lease, ...]:
         """Return the leases of exactly this placement, oldest first."""
         with self._mutex:
@@ -325,17 +333,7 @@ class MemoryLedger:
             record = self._jobs.get(job_id)
             if record is not None:
                 job = record.job.with_progress(progress)
-                self._put_job(
-                    JobRecord(
-                        job,
-                        record.phase,
-                        record.owner,
-                        record.process,
-                        observation,
-                        record.started_s,
-                        record.ended_s,
-                    )
-                )
+                self._put_job(with_changes(record, job=job, observation=observation))
 
     def _put_node(self, node: Node) -> None:
         self._nodes[node.name] = node

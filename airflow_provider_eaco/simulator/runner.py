@@ -22,7 +22,7 @@ from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
 from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
-from airflow_provider_eaco.engine.progress import Report, TaskInstruction, UnitTime, ingest_one
+from airflow_provider_eaco.engine.progress import TaskInstruction
 from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
@@ -32,6 +32,7 @@ from airflow_provider_eaco.simulator.energy_use import SimulatedUse, asleep_w, s
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger, MemoryPlannerLock
 from airflow_provider_eaco.simulator.recording import Recording
+from airflow_provider_eaco.simulator.reporting import Reporting
 from airflow_provider_eaco.simulator.run_bounds import energy_solver
 from airflow_provider_eaco.simulator.running import Happening
 from airflow_provider_eaco.simulator.scenario import Scenario, told_work_s
@@ -95,6 +96,7 @@ class Simulation:
             energy_use=SimulatedUse(scenario, self.recording, self.cluster, self.ledger),
             read_use_every_s=0.0,
         )
+        self._reporting = Reporting(self.cluster, self.ledger, self.profiles, self._nodes)
         self._trials = Trials(scenario, self._loop, self.profiles, self.ledger, self._nodes)
         self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
         self._look_again_s: float | None = None
@@ -103,7 +105,6 @@ class Simulation:
         self._jobs = {job.job_id: job for job in scenario.jobs}
         self._waiting = self._next = 0
         self._arrival_s = self._next_arrival_s()
-        self._version_at_begin: dict[str, int] = {}
         self._not_alone: set[str] = set()
 
     @rare_collections()
@@ -129,6 +130,9 @@ class Simulation:
 
     def _next_instant(self) -> float | None:
         """Return when something happens or is to be looked at; ``None``: demand keeps all that wait."""
+        if self._shares and not self._waiting:
+            again_s = math.inf if self._look_again_s is None else self._look_again_s
+            self._reporting.pass_quiet_epochs(min(self._arrival_s, again_s))
         event_s = self.cluster.next_event_s()
         if event_s is not None and self._look_again_s is None and not self._demand:
             self._looks = 0
@@ -225,6 +229,7 @@ class Simulation:
 
     def _plan(self, now_s: float) -> int:
         """Run one cycle and begin what it granted; return how many jobs were rejected."""
+        self._reporting.tell_all()
         began = time.perf_counter()
         report = self._loop.run_once()
         self.recording.decision_s.append(time.perf_counter() - began)
@@ -268,7 +273,7 @@ class Simulation:
         lease = self.ledger.lease_of(job_id)
         if lease is not None:
             self.ledger.set_running(lease.token, OWNER)
-            self._version_at_begin[job_id] = lease.set_version
+            self._reporting.begin(lease)
 
     def _out_of_memory(self, lease: Lease) -> None:
         """Let the newcomer fail and be tried again on GPUs of its own."""
@@ -281,8 +286,8 @@ class Simulation:
             self._add_waiting(alone)
 
     def _end(self, job_id: str, now_s: float) -> None:
-        if self._learns and not self._shares:
-            self._report([job_id], now_s)
+        if self._learns or self._shares:
+            self._reporting.tell(job_id)
         lease, record = self.ledger.lease_of(job_id), self.ledger.record_of(job_id)
         self.cluster.remove(job_id, now_s)
         self.cluster.forget(job_id)
@@ -314,7 +319,7 @@ class Simulation:
         for job_id in job_ids:
             lease = self.ledger.lease_of(job_id)
             if lease is not None:
-                told.append(self._take_report(job_id, lease, now_s))
+                told.append(self._reporting.tell(job_id))
                 self._trials.touch(lease)
                 in_trial = in_trial or lease.state is LeaseState.TRIAL
         for instruction in told:
@@ -325,24 +330,6 @@ class Simulation:
         if news or not self._shares:
             return news
         return self._waiting > 0 or (in_trial and self._trials.are_news(now_s, self._look_again_s))
-
-    def _take_report(self, job_id: str, lease: Lease, now_s: float) -> TaskInstruction | None:
-        run = self.cluster.run_of(job_id)
-        # Where ends of epochs are no events, one report at the end tells of the whole run.
-        reported_s = run.epochs * run.epoch_work_s if self._shares else run.job.work_s
-        new_s = run.epoch_work_s if self._shares else run.job.work_s
-        done = max(1, math.floor(reported_s / UNIT_S + 1e-6))
-        elapsed_s = (now_s - run.epoch_began_s) * UNIT_S / new_s
-        began = self._version_at_begin[job_id]
-        unit = UnitTime(done - 1, elapsed_s, began, lease.set_version, limited=run.limited)
-        run.epoch_began_s = now_s
-        run.limited = self.cluster.is_limited(job_id)
-        self._version_at_begin[job_id] = lease.set_version
-        report = Report(
-            job_id, lease.token, done, checkpoint=f"epoch {run.epochs}", can_yield=True, recent=(unit,)
-        )
-        members, node = self.ledger.members_on(lease.placement), self._nodes[lease.placement.node]
-        return ingest_one(self.ledger, self.profiles, report, members=members, node=node, now_s=now_s)
 
     def _give_way(self, job_id: str, token: int, now_s: float) -> None:
         self.cluster.remove(job_id, now_s)

@@ -27,13 +27,28 @@ class Event(NamedTuple):
     started: tuple[str, ...] = ()
 
 
+class Epoch(NamedTuple):
+    """A part of a run at whose end the job reports: when that was, and how long it took.
+
+    ``work_s`` is the exclusive work of this part, ``done_s`` of the run so far. ``limited``: a power limit
+    was in force during some of it.
+    """
+
+    ended_s: float
+    elapsed_s: float
+    work_s: float
+    done_s: float
+    limited: bool
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """One job on its GPUs, ``done_s`` of exclusive work done until ``since_s``, ``epochs`` complete ones.
 
     ``interval_s`` is when its present interval began, ``epoch_began_s`` its present epoch (a restart not
-    counted). ``limited``: a power limit was in force during some of the present epoch. ``stamp`` marks the
-    one event of this run that still holds.
+    counted). ``limited``: a power limit was in force during some of the present epoch. ``untold`` are the
+    parts that it has completed and not reported yet. ``stamp`` marks the one event of this run that still
+    holds.
     """
 
     job: TraceJob
@@ -48,11 +63,22 @@ class Run:
     rate: float = 0.0
     full_rate: float = 0.0
     limited: bool = False
+    untold: list[Epoch] = field(default_factory=list)
     stamp: int = 0
 
     def advance(self, now_s: float) -> None:
         self.done_s += self.rate * (now_s - self.since_s)
         self.since_s = now_s
+
+    def complete(self, work_s: float, done_s: float, *, limited: bool) -> None:
+        """End the present epoch, or whatever is reported as one, at :attr:`since_s`.
+
+        :param limited: whether a power limit is in force now.
+        """
+        elapsed_s = self.since_s - self.epoch_began_s
+        self.untold.append(Epoch(self.since_s, elapsed_s, work_s, done_s, self.limited))
+        self.epoch_began_s = self.since_s
+        self.limited = limited
 
     def next_point(self, epochs: bool) -> tuple[Happening, float]:
         """Return what comes next for it and at which instant, if its rate stays.

@@ -16,7 +16,7 @@ from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.ports import DecisionLog, Explain, PastLease
 from airflow_provider_eaco.engine import admission_loop
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
-from airflow_provider_eaco.simulator import runner
+from airflow_provider_eaco.simulator import reporting, runner
 from airflow_provider_eaco.simulator.memory_decisions import MemoryDecisionLog
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger
 from airflow_provider_eaco.simulator.recording import Recording
@@ -100,12 +100,14 @@ def record(scenario: Scenario) -> Tape:
         noted(tape.day),
         patch.object(runner, "MemoryLedger", partial(_TapedLedger, tape)),
         patch.object(runner, "AdmissionLoop", partial(_TapedLoop, tape)),
-        patch.object(runner, "ingest_one", partial(_ingest_one, tape, runner.ingest_one)),
+        patch.object(reporting, "ingest_one", partial(_ingest_one, tape, reporting.ingest_one)),
         patch.object(runner, "learn_run", partial(_learn_run, tape, runner.learn_run)),
     ):
         simulation = Simulation(scenario)
         tape.beliefs = simulation.profiles.book()
         tape.recording = simulation.run()
+    # Some reports are taken in after their own instant, before anything else looks at their jobs.
+    tape.events.sort(key=lambda event: event.at_s)
     tape.learnt = simulation.profiles.book()
     tape.past = simulation.ledger.past_leases(0.0, simulation.clock.now_s())
     return tape
@@ -170,11 +172,10 @@ class _BothLogs:
             log.record_event(job_id, event, text, at_s)
 
 
-def _ingest_one(
-    tape: Tape, ingest_one: Any, ledger: Any, profiles: Any, report: Any, *, now_s: float, **more: Any
-) -> Any:
-    tape.note(now_s, "report", (report,))
-    return ingest_one(ledger, profiles, report, now_s=now_s, **more)
+def _ingest_one(tape: Tape, ingest_one: Any, ledger: Any, profiles: Any, reports: Any, **more: Any) -> Any:
+    for at_s, report in reports:
+        tape.note(at_s, "report", (report,))
+    return ingest_one(ledger, profiles, reports, **more)
 
 
 def _learn_run(tape: Tape, learn_run: Any, profiles: Any, run: Any, now_s: float) -> Any:

@@ -8,8 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
+from airflow_provider_eaco.simulator import reporting
 from airflow_provider_eaco.simulator.beliefs import Belief
 from airflow_provider_eaco.simulator.recording import Recording
+from airflow_provider_eaco.simulator.reporting import Reporting
 from airflow_provider_eaco.simulator.runner import Simulation
 from airflow_provider_eaco.simulator.scenario import Choices, from_trace
 from airflow_provider_eaco.simulator.trace import TraceJob, write_trace
@@ -43,3 +45,16 @@ def test_who_judges_ahead_decides_as_who_always_plans(
     assert len(judged.decision_s) < len(planned.decision_s)
     for name in ("runs", "nodes", "decisions", "trials", "confirmed", "undone"):
         assert getattr(judged, name) == getattr(planned, name)
+
+
+@pytest.mark.parametrize("policy", ["eaco", "gandiva", "lucid", "frontier"])
+def test_epochs_that_are_told_late_decide_as_those_told_at_once(tmp_path: Path, policy: str) -> None:
+    """What a job alone on its GPUs reports counts for nothing until somebody plans, then as if at once."""
+    choices = Choices(policy, belief=Belief.SOLO, belief_error=0.3, nodes=4)
+    with patch.object(reporting, "ingest_one", side_effect=reporting.ingest_one) as taken_in:
+        late = _day(tmp_path / "day.csv", choices)
+    with patch.object(Reporting, "pass_quiet_epochs"):
+        at_once = _day(tmp_path / "day.csv", choices)
+    assert max(len(call.args[2]) for call in taken_in.call_args_list) > 1
+    for name in ("runs", "nodes", "limits", "decisions", "trials", "confirmed", "undone"):
+        assert getattr(late, name) == getattr(at_once, name)

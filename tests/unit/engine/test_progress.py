@@ -16,11 +16,12 @@ from airflow_provider_eaco.engine.progress import (
     TaskInstruction,
     UnitTime,
     ingest,
+    ingest_one,
     instructions,
     parse_report,
 )
 from airflow_provider_eaco.provider.progress_record import Instruction, ProgressRecord, UnitReport
-from tests.builders import make_job
+from tests.builders import NOW_S, make_job
 from tests.unit.engine.rig import Rig
 
 GOOD: dict[str, Any] = {
@@ -225,6 +226,67 @@ def test_each_resident_is_told_its_sets_version_and_whether_to_yield(rig: Rig) -
         TaskInstruction("a", a.token, version, False, 2),
         TaskInstruction("b", b.token, version, True, 2),
     )
+
+
+# Of several units at once; of one that nobody saw the time of; under a power limit; and of no new unit.
+LATE = (
+    Report("a", 1, 1, units_total=10, recent=(UnitTime(0, 10.1, None, 1),)),
+    Report("a", 1, 3, can_yield=True, recent=(UnitTime(1, 10.3, 1, 1), UnitTime(2, 10.7, 1, 1))),
+    Report("a", 1, 5, recent=(UnitTime(4, 11.9, 1, 1),)),
+    Report("a", 1, 6, recent=(UnitTime(5, 13.3, 1, 1, limited=True),)),
+    Report("a", 1, 6, can_yield=True, recent=(UnitTime(5, 13.3, 1, 1, limited=True),)),
+    Report("a", 7, 9, recent=(UnitTime(8, 99.0, 1, 1),)),
+)
+
+
+@pytest.mark.parametrize("seen_before", [0, 1, 3])
+def test_reports_that_are_taken_in_late_leave_what_they_leave_at_once(rig: Rig, seen_before: int) -> None:
+    """Of several reports, each counts at its own instant and to the last bit as if taken in then."""
+    late = Rig()
+    late.add(make_job("a", "A", gpus=1))
+    late.loop.run_once()
+    late.start("a")
+    told: list[tuple[float, Report]] = []
+    for number, report in enumerate(LATE):
+        ingest(rig.ledger, rig.profiles, [report])
+        if number < seen_before:
+            ingest(late.ledger, late.profiles, [report])
+        else:
+            told.append((rig.clock.now_s(), report))
+        rig.clock.advance(17.3)
+        late.clock.advance(17.3)
+    standing = late.ledger.standing_of("a")
+    assert standing is not None
+    lease, known, residents = standing
+    instruction = ingest_one(
+        late.ledger,
+        late.profiles,
+        told,
+        lease=lease,
+        record=known,
+        residents=residents,
+        node=late.ledger.view().nodes[0],
+    )
+    assert record(late) == record(rig)
+    assert instruction == TaskInstruction("a", lease.token, lease.set_version, False, 1)
+
+
+def test_late_reports_of_an_older_token_are_ignored(rig: Rig) -> None:
+    """Where nothing is left to take in, nothing changes and nobody is told anything."""
+    standing = rig.ledger.standing_of("a")
+    assert standing is not None
+    lease, known, residents = standing
+    told = ingest_one(
+        rig.ledger,
+        rig.profiles,
+        [(NOW_S, LATE[-1])],
+        lease=lease,
+        record=known,
+        residents=residents,
+        node=rig.ledger.view().nodes[0],
+    )
+    assert told is None
+    assert record(rig) is known
 
 
 def test_no_reports_read_nothing(rig: Rig) -> None:

@@ -1,0 +1,90 @@
+"""What jobs report when they have completed epochs, and when it is taken into the ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from airflow_provider_eaco.core.model.gpu import Node
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState
+from airflow_provider_eaco.engine.progress import Report, TaskInstruction, UnitTime, ingest_one
+from airflow_provider_eaco.simulator.beliefs import UNIT_S
+from airflow_provider_eaco.simulator.cluster import VirtualCluster
+from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
+from airflow_provider_eaco.simulator.memory_store import MemoryLedger
+from airflow_provider_eaco.simulator.running import Epoch
+
+
+class Reporting:
+    """Tells the ledger of epochs that the cluster has passed.
+
+    Nothing hangs on the report of a job that has its GPUs to itself until somebody plans: such jobs are told
+    of later, each epoch as of its own instant.
+
+    :param nodes: by name.
+    """
+
+    def __init__(
+        self,
+        cluster: VirtualCluster,
+        ledger: MemoryLedger,
+        profiles: MemoryProfileStore,
+        nodes: Mapping[str, Node],
+    ) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._profiles = profiles
+        self._nodes = nodes
+        self._version_at_begin: dict[str, int] = {}
+        self._untold: dict[str, None] = {}
+
+    def begin(self, lease: Lease) -> None:
+        """Note that the job of a lease has started."""
+        self._version_at_begin[lease.job_id] = lease.set_version
+
+    def pass_quiet_epochs(self, until_s: float) -> None:
+        """Pass what comes next on the cluster, as long as it is epochs of jobs alone on their GPUs.
+
+        Nobody may wait for GPUs: reports have to be planned on then.
+        """
+        self._cluster.pass_epochs(until_s, self._is_quiet)
+
+    def tell(self, job_id: str) -> TaskInstruction | None:
+        """Take in what the job has completed; return what it is told, ``None`` if there was nothing."""
+        self._untold.pop(job_id, None)
+        epochs = self._cluster.run_of(job_id).untold
+        standing = self._ledger.standing_of(job_id) if epochs else None
+        if standing is None:
+            return None
+        lease, record, residents = standing
+        reports = [(epoch.ended_s, self._report(epoch, lease)) for epoch in epochs]
+        epochs.clear()
+        return ingest_one(
+            self._ledger,
+            self._profiles,
+            reports,
+            lease=lease,
+            record=record,
+            residents=residents,
+            node=self._nodes[lease.placement.node],
+        )
+
+    def tell_all(self) -> None:
+        """Take in what was passed."""
+        for job_id in tuple(self._untold):
+            self.tell(job_id)
+
+    def _is_quiet(self, job_id: str) -> bool:
+        lease = self._ledger.lease_of(job_id)
+        if lease is None or lease.state is not LeaseState.EXCLUSIVE:
+            return False
+        self._untold[job_id] = None
+        return True
+
+    def _report(self, epoch: Epoch, lease: Lease) -> Report:
+        done = max(1, math.floor(epoch.done_s / UNIT_S + 1e-6))
+        began, version = self._version_at_begin[lease.job_id], lease.set_version
+        self._version_at_begin[lease.job_id] = version
+        elapsed_s = epoch.elapsed_s * UNIT_S / epoch.work_s
+        unit = UnitTime(done - 1, elapsed_s, began, version, limited=epoch.limited)
+        return Report(lease.job_id, lease.token, done, can_yield=True, recent=(unit,))
