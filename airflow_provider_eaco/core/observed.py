@@ -55,10 +55,10 @@ def seen_with_observed(
 
     :param observed: where the observed jobs run now, each once, oldest first.
     :param sampled: the nodes whose GPUs a sampler reports; they are there for what is only decided.
-    :param job_id: of an observed job.
+    :param job_id: of an observed job; with any other all observed ones hold their GPUs.
     """
     own = next((lease for lease in observed if lease.job_id == job_id), None)
-    before = [lease for lease in observed if own is not None and _rank(lease) < _rank(own)]
+    before = [lease for lease in observed if own is None or _rank(lease) < _rank(own)]
     present = [*view.leases, *before]
     contested = {
         uuid

@@ -16,7 +16,7 @@ from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.pool import PoolMode
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.observed import seen_with_observed
-from airflow_provider_eaco.core.ports import LedgerView
+from airflow_provider_eaco.core.ports import LedgerView, Telemetry
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch.process_owner import ProcessOwners
 from airflow_provider_eaco.dispatch.task_processes import TaskProcesses
@@ -29,7 +29,6 @@ from airflow_provider_eaco.provider.rules import Rule, configured_rules
 from airflow_provider_eaco.provider.sampler import Api, Sampler, Site
 from airflow_provider_eaco.provider.sampler_api import SamplerApi
 from airflow_provider_eaco.provider.sampler_tasks import SETTLE_S, TaskTable
-from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.task_instances import StartedTask
 from airflow_provider_eaco.provider.worker_register import RunRegister
@@ -52,11 +51,17 @@ _TRY_AGAIN_S = 0.1
 
 
 def make_observer(
-    settings: EacoSettings, database: Database, pools: Callable[[], Sequence[PoolState]]
+    settings: EacoSettings,
+    database: Database,
+    pools: Callable[[], Sequence[PoolState]],
+    tasks: Callable[[Collection[str]], Mapping[str, StartedTask]] | None = None,
+    rules: Callable[[], tuple[Rule, ...]] | None = None,
 ) -> Observer:
     """Return what takes samplers' reports in.
 
     :param pools: the declared GPU pools with what Airflow says of them now.
+    :param tasks: Airflow's task instances by id, from its database unless another source is named.
+    :param rules: those of the configuration, unless others are named.
     """
     store = SqlObservedTasks(database, settings.node_timeout_s)
     profiles, decisions = SqlProfileStore(database, built_in_book()), SqlDecisionLog(database)
@@ -65,8 +70,8 @@ def make_observer(
         Around(
             settings=settings,
             store=store,
-            tasks=_started,
-            rules=_rules,
+            tasks=tasks or _started,
+            rules=rules or _rules,
             decide=WouldBe(settings, database, store, profiles, pools).decide,
             view=ledger.view,
             record_of=ledger.record_of,
@@ -179,18 +184,22 @@ def _rules() -> tuple[Rule, ...]:
 
 
 class TappedSource:
-    """Samples as they come, each shown to ``tap`` first; what fails there is logged and stops nothing."""
+    """Samples as they come. Before a meter gets one, it is told which tasks are on the GPUs now; what fails
+    there is logged and stops nothing.
+    """
 
-    def __init__(self, source: SampleSource, tap: Callable[[MachineSample], None]) -> None:
+    def __init__(self, source: SampleSource, tasks: TaskTable) -> None:
         self._source = source
-        self._tap = tap
+        self._tasks = tasks
+        #: Who is told, from the first sample on after this was set.
+        self.meter: Telemetry | None = None
 
     def start(self, deliver: Deliver) -> None:
         """Begin to deliver."""
 
         def both(sample: MachineSample) -> None:
             try:
-                self._tap(sample)
+                self._tell(sample)
             except Exception:
                 log.exception("Whose the processes on the GPUs are was not looked at")
             deliver(sample)
@@ -204,6 +213,11 @@ class TappedSource:
     def close(self) -> None:
         """Stop delivering."""
         self._source.close()
+
+    def _tell(self, sample: MachineSample) -> None:
+        # Where nothing could be read nobody has left.
+        if sample.problem is None and self.meter is not None:
+            self.meter.occupy(self._tasks.look(pids_by_gpu(sample)))
 
 
 def pids_by_gpu(sample: MachineSample) -> dict[str, tuple[int, ...] | None]:
@@ -257,16 +271,7 @@ def make_sampler(
     from airflow_provider_eaco.provider.wiring import BuiltInBeliefs, real_meter
 
     tasks = TaskTable(node, TaskProcesses(), ProcessOwners(), settle_s=settle_s)
-    meters: list[NodeMeter] = []
-
-    def tap(sample: MachineSample) -> None:
-        # Without a list of processes nobody can be told from anybody.
-        if sample.problem is None and meters:
-            meters[0].telemetry.occupy(tasks.look(pids_by_gpu(sample)))
-
-    meters.append(
-        real_meter(
-            replace(settings, host=node), BuiltInBeliefs(), source=TappedSource(source, tap), processes=tasks
-        )
-    )
-    return Sampler(Site(node, socket.gethostname()), meters[0], tasks, api)
+    tapped = TappedSource(source, tasks)
+    meter = real_meter(replace(settings, host=node), BuiltInBeliefs(), source=tapped, processes=tasks)
+    tapped.meter = meter.telemetry
+    return Sampler(Site(node, socket.gethostname()), meter, tasks, api)

@@ -48,11 +48,9 @@ class ObservedStore(Protocol):
 
     def known(self, report: ObservedReport) -> frozenset[str]: ...
 
-    def observe(
-        self, report: ObservedReport, new: Mapping[str, Job], endings: Mapping[str, JobPhase]
-    ) -> TakenIn: ...
+    def observe(self, report: ObservedReport, new: Mapping[str, Job]) -> TakenIn: ...
 
-    def end(self, endings: Mapping[str, JobPhase]) -> None: ...
+    def end(self, endings: Mapping[str, JobPhase]) -> tuple[str, ...]: ...
 
     def lease_of(self, job_id: str) -> Lease | None: ...
 
@@ -100,23 +98,27 @@ class Observer:
             job = None if task is None or seen.process in known else self._job_of(seen, task)
             if job is not None:
                 new[job.job_id] = job
-        endings = {
-            seen.job_id: phase
-            for seen in report.tasks
-            if seen.ended_s is not None and (phase := _phase_of(tasks.get(seen.job_id))) is not None
-        }
-        taken = around.store.observe(report, new, endings)
-        self._follow(report, taken)
-        return frozenset(taken.left_out)
-
-    def _follow(self, report: ObservedReport, taken: TakenIn) -> None:
+        taken = around.store.observe(report, new)
         by_id = {seen.job_id: seen for seen in report.tasks}
         for job_id in taken.undecided:
             _softly(partial(self._decide, job_id, by_id[job_id], report.node))
-        for job_id in taken.ended:
-            _softly(partial(self._close, by_id[job_id]))
+        _softly(partial(self._end, by_id, tasks))
         if taken.silent:
-            _softly(partial(self._end_silent, taken.silent))
+            _softly(lambda: self._end({}, around.tasks(taken.silent), taken.silent))
+        return frozenset(taken.left_out)
+
+    def _end(
+        self, seen: Mapping[str, ObservedTask], tasks: Mapping[str, StartedTask], silent: Collection[str] = ()
+    ) -> None:
+        """End the jobs whose processes are gone, and of which nobody has told for long, as Airflow says.
+
+        One that Airflow still counts on is left as it is: it learns of the end a moment later.
+        """
+        gone = {*silent, *(job_id for job_id, one in seen.items() if one.ended_s is not None)}
+        phases = {job_id: _phase_of(tasks.get(job_id)) for job_id in sorted(gone)}
+        endings = {job_id: phase for job_id, phase in phases.items() if phase is not None}
+        for job_id in self._around.store.end(endings):
+            _softly(partial(self._close, job_id, seen.get(job_id)))
 
     def _job_of(self, seen: ObservedTask, task: StartedTask) -> Job | None:
         """Return the job of a task that is to be observed, ``None`` for any other.
@@ -176,24 +178,19 @@ class Observer:
         text = f"it runs on {gpus} of {node}, granted by nobody; it would have been {verdict}: {why}"
         self._around.tell(job_id, _OBSERVED, text, self._around.view().now_s)
 
-    def _close(self, seen: ObservedTask) -> None:
+    def _close(self, job_id: str, seen: ObservedTask | None) -> None:
         """Write the energy of a task that has ended into its story, and let a complete run teach."""
         around, view = self._around, self._around.view()
-        energy, record = around.energy_of(seen.job_id), around.record_of(seen.job_id)
+        energy, record = around.energy_of(job_id), around.record_of(job_id)
         if energy is not None:
             text = energy_text(record_of_job(energy, None, around.settings.carbon_g_per_kwh))
-            around.tell(seen.job_id, _ENERGY, text, view.now_s)
-        lease = around.store.lease_of(seen.job_id)
-        if record is None or lease is None or not seen.from_start:
+            around.tell(job_id, _ENERGY, text, view.now_s)
+        lease = around.store.lease_of(job_id)
+        if record is None or lease is None or seen is None or not seen.from_start:
             return
         run = ended_run(record, lease, view.nodes, record.phase, seen.meter)
         if run is not None:
             learn_observed(around.profiles, run, view.now_s)
-
-    def _end_silent(self, job_ids: Collection[str]) -> None:
-        tasks = self._around.tasks(job_ids)
-        phases = {job_id: _phase_of(tasks.get(job_id)) for job_id in job_ids}
-        self._around.store.end({job_id: phase for job_id, phase in phases.items() if phase is not None})
 
 
 def _phase_of(task: StartedTask | None) -> JobPhase | None:

@@ -124,7 +124,7 @@ class Sampler:
             self._complain(error)
             return
         if unwanted:
-            log.info("Not observed, their GPU pools do not say so: job_ids=%s", ", ".join(sorted(unwanted)))
+            log.info("Not to be observed, and strangers from now on: job_ids=%s", ", ".join(sorted(unwanted)))
             self._tasks.refuse(unwanted)
 
     def _machine_report(self) -> NodeReport:

@@ -39,14 +39,13 @@ _OBSERVED = lease_table.c.state == LeaseState.OBSERVED.value
 
 @dataclass(frozen=True, slots=True)
 class TakenIn:
-    """What a report was to the store: jobs to be decided about, oldest first, and jobs that ended with it.
+    """What a report was to the store. ``undecided`` are jobs to be decided about, oldest first.
 
     ``left_out`` are those that are neither known nor new, and those that an executor of ours runs.
     ``silent`` are jobs of any node that count as running and of which no sampler has told for long.
     """
 
     undecided: tuple[str, ...] = ()
-    ended: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -69,16 +68,13 @@ class SqlObservedTasks(SqlNodeReports):
                 task.process for task in report.tasks if _lease_of(connection, report.node, task) is not None
             )
 
-    def observe(
-        self, report: ObservedReport, new: Mapping[str, Job], endings: Mapping[str, JobPhase]
-    ) -> TakenIn:
+    def observe(self, report: ObservedReport, new: Mapping[str, Job]) -> TakenIn:
         """Write the report down as one transaction; a task that is neither known nor new is left out.
 
         :param new: jobs by id, of tasks that are not stored yet.
-        :param endings: phases by job id, of tasks that have ended.
         :raises NodeRefusedError: if another machine reports for this node; then nothing was taken.
         """
-        undecided, ended, left_out = [], [], []
+        undecided, left_out = [], []
         with self._database.writing() as connection:
             self._check_turn(connection, report.node, report.machine)
             now_s = self._database.now_s(connection)
@@ -92,22 +88,19 @@ class SqlObservedTasks(SqlNodeReports):
                     left_out.append(task.job_id)
                     continue
                 _go_on(connection, token, task, now_s)
-                phase = endings.get(task.job_id)
-                if phase is not None and _end(connection, task.job_id, phase, now_s):
-                    ended.append(task.job_id)
                 if not _is_decided(connection, task.job_id):
                     undecided.append(task.job_id)
             silent = _silent(connection, now_s - _SILENCES * self._silent_s)
-        return TakenIn(tuple(undecided), tuple(ended), silent, tuple(left_out))
+        return TakenIn(tuple(undecided), silent, tuple(left_out))
 
-    def end(self, endings: Mapping[str, JobPhase]) -> None:
-        """Give these jobs, if they count as running, the phases in which they have ended."""
+    def end(self, endings: Mapping[str, JobPhase]) -> tuple[str, ...]:
+        """Give those of these jobs that count as running the phases in which they have ended; return them."""
         if not endings:
-            return
+            return ()
         with self._database.writing() as connection:
             now_s = self._database.now_s(connection)
-            for job_id, phase in endings.items():
-                _end(connection, job_id, phase, now_s)
+            ended = [job_id for job_id, phase in endings.items() if _end(connection, job_id, phase, now_s)]
+        return tuple(ended)
 
     def present(self) -> ObservedNow:
         """Return who is observed now, on all nodes that have told lately."""
@@ -237,6 +230,12 @@ def _silent(connection: Connection, since_s: float) -> tuple[str, ...]:
 
 
 def _is_decided(connection: Connection, job_id: str) -> bool:
+    """Tell whether its story says what would have been decided, or nobody can say that any more."""
+    running = select(job_table.c.job_id).where(
+        job_table.c.job_id == job_id, job_table.c.phase == JobPhase.RUNNING.value
+    )
+    if connection.execute(running).first() is None:
+        return True
     query = select(event_table.c.event_id).where(
         event_table.c.job_id == job_id, event_table.c.event == OBSERVED_EVENT
     )
