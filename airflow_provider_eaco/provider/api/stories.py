@@ -145,13 +145,14 @@ def _story(store: Store, found: JobStory, user: User) -> Story:
     named = {job_id for each in found.decisions for job_id in each.decision.co_residents}
     others = store.past.records(named | {job_id for ids in beside.values() for job_id in ids})
     names = JobNames(user, [record, *others.values()], with_runs=True)
-    told = explain_story(found, now_s)
+    nodes, book = store.ledger.view().nodes, store.profiles.book()
+    told = explain_story(found, now_s, nodes, book)
     rows = store.past.energy_of_job(record.job.job_id)
     watts = store.past.watts_of_job(record.job.job_id)
-    gpus = {gpu.uuid: gpu for node in store.ledger.view().nodes for gpu in node.gpus}
+    gpus = {gpu.uuid: gpu for node in nodes for gpu in node.gpus}
     index_of = {uuid: gpu.index for uuid, gpu in gpus.items()}
     model_of = {uuid: gpu.model for uuid, gpu in gpus.items()}
-    pace = pace_of(record, spans[-1].placement if spans else None, model_of, store.profiles.book())
+    pace = pace_of(record, spans[-1].placement if spans else None, model_of, book)
     return Story(
         **names.name(record).model_dump(),
         **_standing(told),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.errors import EacoError
-from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.gpu import GpuReading, Node
 from airflow_provider_eaco.core.model.node_power import NodePowerState
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.ports import LedgerView
-from airflow_provider_eaco.provider.energy_record import EnergyRecord, record_of_job, stretch_of
+from airflow_provider_eaco.provider.energy_record import EnergyRecord, alone_unit_s, record_of_job, stretch_of
 from airflow_provider_eaco.provider.energy_text import energy_text
 from airflow_provider_eaco.provider.explain import Event, Explanation, Place, StandingDecision, explain
 from airflow_provider_eaco.provider.settings import load_settings
@@ -95,14 +95,22 @@ def explain_waiting(entry: QueueEntry, now_s: float) -> Explanation:
     return explain(entry.record, _standing(entry), _place(entry), now_s)
 
 
-def explain_story(story: JobStory, now_s: float) -> Explanation:
-    """Return the explanation of any job, with all that has happened to it."""
+def explain_story(
+    story: JobStory, now_s: float, nodes: Sequence[Node] = (), book: ProfileBook | None = None
+) -> Explanation:
+    """Return the explanation of any job, with all that has happened to it.
+
+    :param nodes: with ``book`` they tell how long a unit takes alone of a job that never was alone itself.
+    """
     entry = story.entry
     last = story.decisions[-1] if story.decisions else None
     standing = _standing(entry) if entry is not None else None
     if standing is None and entry is None and last is not None:
         standing = StandingDecision(last.decision, last.decided_s)
-    record = energy_record(story)
+    alone_s = None
+    if story.leases and book is not None:
+        alone_s = alone_unit_s(story.record, story.leases[-1], nodes, book)
+    record = energy_record(story, alone_s)
     return explain(
         story.record,
         standing,
@@ -114,15 +122,18 @@ def explain_story(story: JobStory, now_s: float) -> Explanation:
     )
 
 
-def energy_record(story: JobStory) -> EnergyRecord | None:
-    """Return the energy record of a job as it is stored now, ``None`` if it never had one."""
+def energy_record(story: JobStory, alone_s: float | None) -> EnergyRecord | None:
+    """Return the energy record of a job as it is stored now, ``None`` if it never had one.
+
+    :param alone_s: unit time alone of its family, for a job that never was alone itself.
+    """
     if story.energy is None:
         return None
     try:
         factor = load_settings().carbon_g_per_kwh
     except EacoError:  # what is stored can be shown all the same
         factor = None
-    return record_of_job(story.energy, stretch_of(story.record.job.progress), factor)
+    return record_of_job(story.energy, stretch_of(story.record.job.progress, alone_s), factor)
 
 
 def _standing(entry: QueueEntry) -> StandingDecision | None:

@@ -88,7 +88,8 @@ def why(args: Namespace) -> None:
     found = find_jobs(args.task, store.reads)
     now_s = store.clock.now_s()
     stories = [store.reads.story(record.job.job_id) for record in found[:MAX_STORIES]]
-    told = [explain_story(story, now_s) for story in stories if story is not None]
+    nodes, book = store.ledger.view().nodes, store.profiles.book()
+    told = [explain_story(story, now_s, nodes, book) for story in stories if story is not None]
     if args.output not in _FOR_PEOPLE:
         print_rows([explanation_document(each) for each in told], args.output)
         return
