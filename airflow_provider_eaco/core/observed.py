@@ -19,7 +19,8 @@ class ObservedTask:
     had, and ``pids`` are the pids of that process and of those above it, the nearest first, as they are
     inside the namespace of the process. ``gpu_uuids`` are those that it uses now, or used last.
     ``running_s`` is the age of its process, ``ended_s`` how long that has been gone, ``None`` while it lives.
-    ``from_start``: it was looked at from its beginning. ``energy`` is what it has used in all so far, so that
+    ``from_start``: it was looked at from its beginning. ``alone``: nobody else was seen on its GPUs, and who
+    is there was always known. ``energy`` is what it has used in all so far, so that
     a report may arrive twice; job and token in it, and in ``note``, mean nothing. ``meter`` is what was seen
     of it until its end.
     """
@@ -30,6 +31,7 @@ class ObservedTask:
     gpu_uuids: tuple[str, ...]
     running_s: float
     from_start: bool
+    alone: bool = False
     ended_s: float | None = None
     energy: tuple[EnergyPart, ...] = ()
     note: RunNote | None = None

@@ -21,9 +21,11 @@ from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch.process_owner import ProcessOwners
 from airflow_provider_eaco.dispatch.task_processes import TaskProcesses
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
+from airflow_provider_eaco.engine.progress import InvalidReportError, Report, parse_report
 from airflow_provider_eaco.provider import task_instances
 from airflow_provider_eaco.provider.compat import own_session
-from airflow_provider_eaco.provider.observer import Around, Observer
+from airflow_provider_eaco.provider.instructions import read_progress
+from airflow_provider_eaco.provider.observer import AirflowSide, Around, Observer
 from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
 from airflow_provider_eaco.provider.rules import Rule, configured_rules
 from airflow_provider_eaco.provider.sampler import Api, Sampler, Site
@@ -54,14 +56,12 @@ def make_observer(
     settings: EacoSettings,
     database: Database,
     pools: Callable[[], Sequence[PoolState]],
-    tasks: Callable[[Collection[str]], Mapping[str, StartedTask]] | None = None,
-    rules: Callable[[], tuple[Rule, ...]] | None = None,
+    airflow: AirflowSide | None = None,
 ) -> Observer:
     """Return what takes samplers' reports in.
 
     :param pools: the declared GPU pools with what Airflow says of them now.
-    :param tasks: Airflow's task instances by id, from its database unless another source is named.
-    :param rules: those of the configuration, unless others are named.
+    :param airflow: what Airflow knows, read from its database unless another source is named.
     """
     store = SqlObservedTasks(database, settings.node_timeout_s)
     profiles, decisions = SqlProfileStore(database, built_in_book()), SqlDecisionLog(database)
@@ -70,14 +70,14 @@ def make_observer(
         Around(
             settings=settings,
             store=store,
-            tasks=tasks or _started,
-            rules=rules or _rules,
+            airflow=airflow or AirflowSide(_started, _reported, _rules),
             decide=WouldBe(settings, database, store, profiles, pools).decide,
             view=ledger.view,
             record_of=ledger.record_of,
             energy_of=SqlEnergyLog(database).job_energy,
             profiles=profiles,
             tell=decisions.record_event,
+            save_progress=ledger.save_progress,
         )
     )
 
@@ -175,6 +175,19 @@ def _started(job_ids: Collection[str]) -> Mapping[str, StartedTask]:
         return {}
     with own_session() as session:
         return task_instances.started_tasks(session, job_ids)
+
+
+def _reported(task: StartedTask) -> Report | None:
+    """Return what the try has reported without a grant, ``None`` for nothing that can be read."""
+    with own_session() as session:
+        value = read_progress(session, [task.facts.key]).get(task.facts.key)
+    try:
+        report = None if value is None else parse_report(task.facts.job_id, value)
+    except InvalidReportError as error:
+        log.warning("A progress report is ignored: job_id=%s error=%s", task.facts.job_id, error)
+        return None
+    of_this_try = report is not None and report.try_number == task.facts.key.try_number
+    return report if report is not None and of_this_try and report.token is None else None
 
 
 def _rules() -> tuple[Rule, ...]:

@@ -17,13 +17,14 @@ from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.errors import InvalidRequestError
-from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey
+from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.pool import PoolMode
 from airflow_provider_eaco.core.observed import ObservedReport, ObservedTask
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView, ProfileStore
-from airflow_provider_eaco.engine.observing import learn_observed
+from airflow_provider_eaco.engine.observing import learn_observed, progress_of
 from airflow_provider_eaco.engine.profiling import ended_run
+from airflow_provider_eaco.engine.progress import Report
 from airflow_provider_eaco.provider.audit import text_of
 from airflow_provider_eaco.provider.energy_record import record_of_job
 from airflow_provider_eaco.provider.energy_text import energy_text
@@ -56,23 +57,32 @@ class ObservedStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class AirflowSide:
+    """What Airflow knows: its task instances by id, what one has reported of its training, and our rules."""
+
+    tasks: Callable[[Collection[str]], Mapping[str, StartedTask]]
+    progress: Callable[[StartedTask], Report | None]
+    rules: Callable[[], tuple[Rule, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Around:
     """What an observer works with.
 
-    ``tasks`` returns task instances by id; ``decide`` what would be decided about an observed job, ``None``
-    where that cannot be said now; ``tell`` writes a line into a job's story.
+    ``decide`` tells what would be decided about an observed job, ``None`` where that cannot be said now;
+    ``tell`` writes a line into a job's story.
     """
 
     settings: EacoSettings
+    airflow: AirflowSide
     store: ObservedStore
-    tasks: Callable[[Collection[str]], Mapping[str, StartedTask]]
-    rules: Callable[[], tuple[Rule, ...]]
     decide: Callable[[str], AdmissionDecision | None]
     view: Callable[[], LedgerView]
     record_of: Callable[[str], JobRecord | None]
     energy_of: Callable[[str], JobEnergy | None]
     profiles: ProfileStore
     tell: Callable[[str, str, str, float], None]
+    save_progress: Callable[[str, Progress, None], None]
 
 
 class Observer:
@@ -90,7 +100,7 @@ class Observer:
         :raises NodeRefusedError: if another machine reports for this node; then nothing was taken.
         """
         around = self._around
-        tasks = around.tasks({task.job_id for task in report.tasks})
+        tasks = around.airflow.tasks({task.job_id for task in report.tasks})
         known = around.store.known(report)
         new: dict[str, Job] = {}
         for seen in report.tasks:
@@ -102,9 +112,11 @@ class Observer:
         by_id = {seen.job_id: seen for seen in report.tasks}
         for job_id in taken.undecided:
             _softly(partial(self._decide, job_id, by_id[job_id], report.node))
+        for job_id in by_id.keys() & tasks.keys() - {*taken.left_out}:
+            _softly(partial(self._note_progress, by_id[job_id], tasks[job_id]))
         _softly(partial(self._end, by_id, tasks))
         if taken.silent:
-            _softly(lambda: self._end({}, around.tasks(taken.silent), taken.silent))
+            _softly(lambda: self._end({}, around.airflow.tasks(taken.silent), taken.silent))
         return frozenset(taken.left_out)
 
     def _end(
@@ -118,7 +130,16 @@ class Observer:
         phases = {job_id: _phase_of(tasks.get(job_id)) for job_id in sorted(gone)}
         endings = {job_id: phase for job_id, phase in phases.items() if phase is not None}
         for job_id in self._around.store.end(endings):
-            _softly(partial(self._close, job_id, seen.get(job_id)))
+            _softly(partial(self._close, job_id, seen.get(job_id), tasks.get(job_id)))
+
+    def _note_progress(self, seen: ObservedTask, task: StartedTask) -> None:
+        """Store how far the training has come, where it tells and that is news."""
+        report, record = self._around.airflow.progress(task), self._around.record_of(seen.job_id)
+        if report is None or record is None:
+            return
+        progress = progress_of(report, alone=seen.alone and seen.from_start)
+        if progress != record.job.progress:
+            self._around.save_progress(seen.job_id, progress, None)
 
     def _job_of(self, seen: ObservedTask, task: StartedTask) -> Job | None:
         """Return the job of a task that is to be observed, ``None`` for any other.
@@ -151,7 +172,9 @@ class Observer:
         if has_request(task.config):
             asked.insert(0, (task.config or {})[CONFIG_KEY])
         else:
-            rule = next((rule for rule in self._around.rules() if rule.fits(_facts_for_rules(task))), None)
+            rule = next(
+                (rule for rule in self._around.airflow.rules() if rule.fits(_facts_for_rules(task))), None
+            )
             if rule is not None and rule.request is not None:
                 asked.insert(0, rule.request)
         key = task.facts.key
@@ -178,7 +201,7 @@ class Observer:
         text = f"it runs on {gpus} of {node}, granted by nobody; it would have been {verdict}: {why}"
         self._around.tell(job_id, _OBSERVED, text, self._around.view().now_s)
 
-    def _close(self, job_id: str, seen: ObservedTask | None) -> None:
+    def _close(self, job_id: str, seen: ObservedTask | None, task: StartedTask | None) -> None:
         """Write the energy of a task that has ended into its story, and let a complete run teach."""
         around, view = self._around, self._around.view()
         energy, record = around.energy_of(job_id), around.record_of(job_id)
@@ -190,7 +213,8 @@ class Observer:
             return
         run = ended_run(record, lease, view.nodes, record.phase, seen.meter)
         if run is not None:
-            learn_observed(around.profiles, run, view.now_s)
+            report = None if task is None else around.airflow.progress(task)
+            learn_observed(around.profiles, run, report, view.now_s)
 
 
 def _phase_of(task: StartedTask | None) -> JobPhase | None:

@@ -151,6 +151,7 @@ class Sampler:
             gpu_uuids=task.gpu_uuids,
             running_s=task.found.age_s,
             from_start=task.from_start,
+            alone=task.alone,
             ended_s=None if task.ended_s is None else max(0.0, self._monotonic() - task.ended_s),
             energy=tuple(part for part in parts if part.token == task.token),
             note=notes.get(task.token),

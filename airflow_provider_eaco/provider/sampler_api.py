@@ -41,6 +41,7 @@ def _task_as_json(task: ObservedTask) -> dict[str, Any]:
         "gpu_uuids": list(task.gpu_uuids),
         "running_s": task.running_s,
         "from_start": task.from_start,
+        "alone": task.alone,
         "ended_s": task.ended_s,
         "energy": [
             {

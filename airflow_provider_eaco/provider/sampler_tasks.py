@@ -59,7 +59,8 @@ class SampledTask:
 
     ``token`` is the meter's name for it, of no meaning elsewhere. ``present`` are the GPUs that it uses now,
     ``gpu_uuids`` the same or, where it uses none, those that it used last. ``is_refused``: the API does not
-    want it, so that it is a stranger here.
+    want it, so that it is a stranger here. ``alone``: it has shared no GPU with another process that computes
+    so far, and it was always known who is there.
     """
 
     found: FoundTask
@@ -71,6 +72,7 @@ class SampledTask:
     changed_s: float = 0.0
     ended_s: float | None = None
     is_refused: bool = False
+    alone: bool = True
     meter: RunMeter | None = None
 
     @property
@@ -117,19 +119,20 @@ class TaskTable:
         A task that was on such a GPU counts as being there still.
         """
         with self._lock:
-            seen: dict[str, set[str]] = {}
             unknown = {uuid for uuid, pids in pids_by_gpu.items() if pids is None}
-            listed: set[int] = set()
+            # By GPU, whose processes compute there; None for strangers.
+            there: dict[str, set[str | None]] = {}
             for uuid, pids in pids_by_gpu.items():
-                for pid in pids or ():
-                    listed.add(pid)
-                    task = self._task_of(pid)
-                    if task is not None:
-                        seen.setdefault(task.found.name, set()).add(uuid)
+                owners = [self._task_of(pid) for pid in pids or ()]
+                there[uuid] = {None if task is None else task.found.name for task in owners}
             if not unknown:
-                self._finder.keep(listed)
+                self._finder.keep({pid for pids in pids_by_gpu.values() for pid in pids or ()})
             for name, task in self._tasks.items():
-                self._note(task, seen.get(name, set()) | (unknown & set(task.present)))
+                still = unknown & set(task.present)
+                seen = {uuid for uuid, names in there.items() if name in names}
+                if still or any(there[uuid] != {name} for uuid in seen):
+                    task.alone = False
+                self._note(task, seen | still)
             return tuple(map(self._occupant, filter(_holds, self._tasks.values())))
 
     def owners_of(self, pids: Collection[int], runs: Collection[Run]) -> Mapping[int, Run | None]:

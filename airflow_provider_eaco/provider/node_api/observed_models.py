@@ -47,6 +47,7 @@ class TaskModel(_Strict):
     gpu_uuids: Annotated[list[_Uuid], Field(min_length=1, max_length=MAX_GPUS)]
     running_s: _Age
     from_start: bool
+    alone: bool
     ended_s: _Age | None = None
     energy: Annotated[list[TaskEnergyModel], Field(max_length=MAX_GPUS)] = []
     peak_w: _Number | None = None
@@ -62,6 +63,7 @@ class TaskModel(_Strict):
             gpu_uuids=tuple(sorted(set(self.gpu_uuids))),
             running_s=self.running_s,
             from_start=self.from_start,
+            alone=self.alone,
             ended_s=self.ended_s,
             energy=tuple(EnergyPart(job_id="", token=0, **each.model_dump()) for each in self.energy),
             note=RunNote("", 0, self.peak_w, frozenset(self.rules)),

@@ -15,9 +15,11 @@ from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
+from airflow_provider_eaco.engine.progress import Report
 from airflow_provider_eaco.provider.node_api.app import create_app
 from airflow_provider_eaco.provider.node_api.door import NodeDoor
 from airflow_provider_eaco.provider.observe_wiring import TappedSource, make_observer
+from airflow_provider_eaco.provider.observer import AirflowSide
 from airflow_provider_eaco.provider.rules import Rule
 from airflow_provider_eaco.provider.sampler import Sampler, Site
 from airflow_provider_eaco.provider.sampler_api import SamplerApi
@@ -118,6 +120,7 @@ class Sampled:
         self.ledger = SqlLedger(self.database)
         self.reads = ReadModel(self.database)
         self.airflow: dict[str, StartedTask] = {}
+        self.reported: dict[str, Report] = {}
         self.rules: tuple[Rule, ...] = ()
         self.pools = tuple(
             PoolState(pool, {"default_pool": AirflowPool(128), "eaco": AirflowPool(128)})
@@ -125,7 +128,10 @@ class Sampled:
         )
         credentials = SqlNodeCredentials(self.database)
         reports = SqlNodeReports(self.database, SILENT_S)
-        observer = make_observer(SETTINGS, self.database, lambda: self.pools, self._tasks, lambda: self.rules)
+        airflow = AirflowSide(
+            self._tasks, lambda task: self.reported.get(task.facts.job_id), lambda: self.rules
+        )
+        observer = make_observer(SETTINGS, self.database, lambda: self.pools, airflow)
         door = NodeDoor(credentials.accepts, reports.take, reports.claim, 5.0, observer.take)
         client = TestClient(create_app(door), raise_server_exceptions=False)
         self.posts = _Posts(client)

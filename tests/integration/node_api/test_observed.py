@@ -14,6 +14,7 @@ from airflow_provider_eaco.core.model.instruction import Launch
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch.task_processes import TaskProcesses
+from airflow_provider_eaco.engine.progress import Report, UnitTime
 from airflow_provider_eaco.provider import observe_wiring
 from airflow_provider_eaco.provider.rules import Rule
 from airflow_provider_eaco.store.planner import SqlPlannerLock
@@ -223,6 +224,41 @@ def test_a_failed_run_teaches_nothing(sampled: Sampled) -> None:
     assert story.energy.partial
 
 
+@pytest.mark.parametrize(("beside", "unit_s"), [(False, 3.0), (True, None)])
+def test_units_count_where_the_training_tells_them(
+    beside: bool, unit_s: float | None, sampled: Sampled
+) -> None:
+    """Without a grant it reports them all the same; their time is that of the family only if it ran alone."""
+    task = sampled.task(1, pid=10)
+    sampled.use((0, 10), *[(0, 77)] * beside)
+    times = tuple(UnitTime(index, 3.0, None, None) for index in range(4))
+    sampled.reported[id_of(1)] = Report(id_of(1), None, 2, 4, recent=times[:2])
+    sampled.pass_s(10)
+    story = sampled.story(1)
+    assert story is not None
+    assert (story.record.job.progress.units_done, story.record.job.progress.units_total) == (2, 4)
+    sampled.reported[id_of(1)] = Report(id_of(1), None, 4, 4, recent=times, can_yield=True)
+    task.alive = False
+    sampled.use()
+    sampled.state(1, "success")
+    sampled.pass_s(6)
+    [profile] = sampled.rows("eaco_profile_solo")
+    assert (profile.unit_s, profile.units_total, profile.checkpoints) == (unit_s, 4, True)
+
+
+def test_a_training_that_did_not_come_to_its_end_teaches_nothing(sampled: Sampled) -> None:
+    """Airflow calls a run that a user marked a success one, too (C62)."""
+    task = sampled.task(1, pid=10)
+    sampled.use((0, 10))
+    sampled.reported[id_of(1)] = Report(id_of(1), None, 2, 4)
+    sampled.pass_s(10)
+    task.alive = False
+    sampled.use()
+    sampled.state(1, "success")
+    sampled.pass_s(6)
+    assert sampled.rows("eaco_profile_solo") == []
+
+
 def test_a_sampler_that_is_started_anew_goes_on_with_the_same_record(sampled: Sampled) -> None:
     """The task has one lease, and what was stored of it before never becomes less."""
     sampled.task(1, pid=10)
@@ -339,6 +375,7 @@ def test_nonsense_is_refused_and_changes_nothing(changes: dict[str, object], sam
         "gpu_uuids": ["GPU-1"],
         "running_s": 1.0,
         "from_start": True,
+        "alone": True,
         **changes,
     }
     sampled.airflow[id_of(1)] = started(1, pid=10)
