@@ -38,7 +38,7 @@ test-integrations: $(READY) ## Add PyTorch (for CPUs), Lightning and Transformer
 	@$(BIN)/python -m pytest $(or $(ARGS),tests/unit/integrations)
 
 soak: $(READY) ## Train on two machines while their parts are killed in turn, for SOAK_S seconds (1800)
-	@EACO_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -q -s tests/system/machines/test_soak.py
+	@EACO_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -q -s tests/system/machines/test_limits.py tests/system/machines/test_soak.py
 
 lint: $(READY) ## Check style, types and who imports whom
 	@$(BIN)/ruff check .

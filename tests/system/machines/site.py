@@ -99,7 +99,7 @@ class Site:
             DAGS,
             executor="airflow_provider_eaco.EacoExecutor",
             database_url=postgres.url,
-            options={**OPTIONS, "celery.broker_url": redis.url},
+            options={**OPTIONS, **cls.more_options(), "celery.broker_url": redis.url},
         )
         told = folder / "told"
         told.mkdir(parents=True)
@@ -117,6 +117,20 @@ class Site:
             yield site
             site.rig.close()
 
+    @staticmethod
+    def more_options() -> dict[str, str]:
+        """Options of Airflow that another kind of site has besides."""
+        return {}
+
+    def gpus_of(self, node: str) -> dict[str, str]:
+        """Return the variables by which the node's worker finds its GPUs."""
+        gpus = [{"name": node, "gpus": GPUS_PER_NODE, "gpu_memory": f"{GPU_MEMORY_MIB}MiB"}]
+        return {
+            "AIRFLOW__EACO__SIMULATED_NODES": json.dumps(gpus),
+            "AIRFLOW__EACO__SIMULATED_TRUTH": json.dumps(TRUTH),
+            "AIRFLOW__EACO__SIMULATED_TIME_SCALE": "1200",
+        }
+
     def keep_credential(self, node: str, credential: str) -> None:
         """Put the node's credential into a file, as a person would."""
         self.credentials[node] = self.folder / f"{node}.credential"
@@ -127,16 +141,13 @@ class Site:
         """Start the node's worker, on a machine that knows neither Airflow's database nor its secrets."""
         home = self.folder / node
         home.mkdir(exist_ok=True)
-        gpus = [{"name": node, "gpus": GPUS_PER_NODE, "gpu_memory": f"{GPU_MEMORY_MIB}MiB"}]
         self.airflow.start_component(
             node,
             *("eaco", "worker", "--node", node, "--credential-file", str(self.credentials[node])),
             environment={
                 "AIRFLOW_HOME": str(home),
                 "AIRFLOW__EACO__DISPATCH": "local",
-                "AIRFLOW__EACO__SIMULATED_NODES": json.dumps(gpus),
-                "AIRFLOW__EACO__SIMULATED_TRUTH": json.dumps(TRUTH),
-                "AIRFLOW__EACO__SIMULATED_TIME_SCALE": "1200",
+                **self.gpus_of(node),
             },
             without=SECRETS,
         )
