@@ -112,7 +112,8 @@ class AdmissionLoop:
         self._past = PastUse(ledger)
         self._day = DayEnergy(energy_use, read_use_every_s)
         self._applier = Applier(ledger, profiles, decisions)
-        self._policies: dict[PoolSettings, AdmissionPolicy] = {}
+        # By pool, with the settings that each was made of.
+        self._policies: dict[str, tuple[PoolSettings, AdmissionPolicy]] = {}
 
     def run_once(self, readings: Sequence[GpuReading] = ()) -> CycleReport:
         """Run one cycle unless another planner is at it; a store that fails ends it with a report.
@@ -181,7 +182,7 @@ class AdmissionLoop:
         # A user's policy may raise anything, also on leaving, and may return what nobody can act on or store:
         # only its pool waits.
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            self._policies.pop(settings, None)
+            self._policies.pop(settings.name, None)
             problem = f"{type(error).__name__}: {error}"
             cycle.failures[settings.name] = problem
             granted = frozenset(lease.job_id for lease in cycle.applied.granted)
@@ -216,10 +217,10 @@ class AdmissionLoop:
         cycle.changed.extend(self._decisions.record(plan, explain))
 
     def _policy(self, settings: PoolSettings) -> AdmissionPolicy:
-        policy = self._policies.get(settings)
-        if policy is None:
-            policy = self._policies[settings] = self._policy_of(settings)
-        return policy
+        known = self._policies.get(settings.name)
+        if known is None or (known[0] is not settings and known[0] != settings):
+            known = self._policies[settings.name] = settings, self._policy_of(settings)
+        return known[1]
 
 
 @dataclass(slots=True)

@@ -291,9 +291,16 @@ def _sets(held: Mapping[tuple[str, ...], _Holding]) -> tuple[GpuSet, ...]:
 
 
 def _same_if_equal(before: GpuSet | None, built: GpuSet | None) -> GpuSet | None:
-    if built is before or before is None:
+    if built is before or before is None or built is None:
+        return built
+    # Most that are made anew differ in what was reported last, which is seen at once.
+    if _units_done(before) != _units_done(built):
         return built
     return before if before == built else built
+
+
+def _units_done(held: GpuSet) -> list[int]:
+    return [resident.job.progress.units_done for resident in held.residents]
 
 
 def _free(node: Node, held: Iterable[tuple[str, ...]]) -> tuple[Gpu, ...]:

@@ -26,6 +26,7 @@ JudgeSet = Callable[[Node, tuple[Member, ...], float], tuple[GpuSet, Review | No
 class _Judged(NamedTuple):
     """A set about which nothing was to be done, and from which instant that may differ."""
 
+    placement: Placement
     node: Node
     families: tuple[str, ...]
     until_s: float
@@ -50,15 +51,16 @@ class SetWatch:
         self._profiles = profiles
         self._members = members
         self._book = profiles.book()
-        self._touched: dict[Placement, Node] = {}
-        self._judged: dict[Placement, _Judged] = {}
+        # Both by the UUIDs of the GPUs that are held: no GPU is on two nodes.
+        self._touched: dict[tuple[str, ...], tuple[Placement, Node]] = {}
+        self._judged: dict[tuple[str, ...], _Judged] = {}
         # When a judgement may end, in which order it was made, and of whom.
-        self._ends: list[tuple[float, int, Placement]] = []
+        self._ends: list[tuple[float, int, tuple[str, ...]]] = []
         self._pushed = 0
 
     def touch(self, placement: Placement, node: Node) -> None:
         """Note that the members of a set, or what is known of them, may have changed."""
-        self._touched[placement] = node
+        self._touched[placement.gpu_uuids] = placement, node
 
     def is_due(self, now_s: float) -> bool:
         """Return whether a review of any set has something to say at ``now_s``.
@@ -68,15 +70,16 @@ class SetWatch:
         self._follow_beliefs()
         self._follow_time(now_s)
         while self._touched:
-            placement = next(iter(self._touched))
-            if self._has_review(placement, self._touched[placement], now_s):
+            uuids, (placement, node) = next(iter(self._touched.items()))
+            if self._has_review(placement, node, now_s):
                 # It is said again until it has been done.
                 return True
-            del self._touched[placement]
+            del self._touched[uuids]
         return False
 
     def _has_review(self, placement: Placement, node: Node, now_s: float) -> bool:
-        self._judged.pop(placement, None)
+        uuids = placement.gpu_uuids
+        self._judged.pop(uuids, None)
         members = self._members(placement)
         judged = self._judge(node, members, now_s) if len(members) > 1 else None
         if judged is None:
@@ -85,24 +88,24 @@ class SetWatch:
         if review is not None:
             return True
         until_s = stands_until_s(held, now_s, self._trial_limit_s)
-        self._judged[placement] = _Judged(node, held.families, until_s)
+        self._judged[uuids] = _Judged(placement, node, held.families, until_s)
         if until_s < math.inf:
             self._pushed += 1
-            heapq.heappush(self._ends, (until_s, self._pushed, placement))
+            heapq.heappush(self._ends, (until_s, self._pushed, uuids))
         return False
 
     def _follow_time(self, now_s: float) -> None:
         while self._ends and self._ends[0][0] <= now_s:
-            until_s, _, placement = heapq.heappop(self._ends)
-            known = self._judged.get(placement)
+            until_s, _, uuids = heapq.heappop(self._ends)
+            known = self._judged.get(uuids)
             if known is not None and known.until_s == until_s:
-                self._touched.setdefault(placement, known.node)
+                self._touched.setdefault(uuids, (known.placement, known.node))
 
     def _follow_beliefs(self) -> None:
         book = self._profiles.book()
         if book is not self._book:
             changed = book.families_changed_alone_since(self._book)
             self._book = book
-            for placement, judged in self._judged.items():
+            for uuids, judged in self._judged.items() if changed else ():
                 if not changed.isdisjoint(judged.families):
-                    self._touched.setdefault(placement, judged.node)
+                    self._touched.setdefault(uuids, (judged.placement, judged.node))

@@ -72,8 +72,8 @@ class DecisionRecorder(MemoryDecisionLog):
             self._write(plan.now_s, item)
         # A job that comes to an answer which stands already is no news for its kind, but for the job.
         arrived, self._arrived = {job.kind for job in self._arrived}, []
-        counted = Counter(item.kind for item in plan.decisions if item.decision.placement is None)
-        several = {kind for kind, answers in counted.items() if answers > 1}
+        held = [item.kind for item in plan.decisions if item.decision.placement is None]
+        several = {kind for kind, answers in Counter(held).items() if answers > 1} if len(held) > 1 else set()
         if arrived or several or self._several:
             for item in plan.decisions:
                 if item.kind in arrived or item.kind in several or item.kind in self._several:

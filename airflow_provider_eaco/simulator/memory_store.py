@@ -61,7 +61,8 @@ class MemoryLedger:
         self._ended: dict[str, JobRecord] = {}
         self._leases: dict[int, Lease] = {}
         self._token_of: dict[str, int] = {}
-        self._sets: dict[Placement, list[int]] = {}
+        # Tokens by the UUIDs of the GPUs that they hold together; no GPU is on two nodes.
+        self._sets: dict[tuple[str, ...], list[int]] = {}
         # By job: the executor that holds a new workload of it while its old process still runs.
         self._requeued: dict[str, str] = {}
         self._history = LeaseHistory()
@@ -80,7 +81,7 @@ class MemoryLedger:
                 self._put_node(node)
             for lease in sorted(view.leases, key=lambda lease: lease.token):
                 self._token_of[lease.job_id] = lease.token
-                self._sets.setdefault(lease.placement, []).append(lease.token)
+                self._sets.setdefault(lease.placement.gpu_uuids, []).append(lease.token)
                 self._put_lease(lease)
                 self._last_token = lease.token
             for record in view.jobs:
@@ -126,7 +127,7 @@ class MemoryLedger:
             lease = self._leases.get(self._token_of.get(job_id, 0))
             if lease is None:
                 return None
-            return lease, self._jobs[job_id], len(self._sets[lease.placement])
+            return lease, self._jobs[job_id], len(self._sets[lease.placement.gpu_uuids])
 
     def leases_on(self, placement: Placement) -> tuple[Lease, ...]:
         """Return the leases of exactly this placement, oldest first."""
@@ -239,7 +240,7 @@ class MemoryLedger:
             )
             self._put_lease(lease)
             self._token_of[lease.job_id] = lease.token
-            self._sets.setdefault(lease.placement, []).append(lease.token)
+            self._sets.setdefault(lease.placement.gpu_uuids, []).append(lease.token)
             self._index.slots_used(record, 1)
             self._put_job(with_changes(record, phase=JobPhase.LEASED, owner=owner, observation=None))
             self._counters.count_change(launch.placement)
@@ -333,7 +334,11 @@ class MemoryLedger:
             record = self._jobs.get(job_id)
             if record is not None:
                 job = record.job.with_progress(progress)
-                self._put_job(with_changes(record, job=job, observation=observation))
+                begun, times = (
+                    (record.phase, record.owner, record.process),
+                    (record.started_s, record.ended_s),
+                )
+                self._put_job(JobRecord(job, *begun, observation, *times))
 
     def _put_node(self, node: Node) -> None:
         self._nodes[node.name] = node
@@ -349,16 +354,17 @@ class MemoryLedger:
         self._index.lease_saved(lease)
 
     def _members(self, placement: Placement) -> list[Lease]:
-        return [self._leases[token] for token in self._sets.get(placement, ())]
+        return [self._leases[token] for token in self._sets.get(placement.gpu_uuids, ())]
 
     def _drop(self, lease: Lease) -> None:
         self._index.lease_ended(lease)
         self._index.slots_used(self._jobs[lease.job_id], -1)
         del self._leases[lease.token]
         del self._token_of[lease.job_id]
-        self._sets[lease.placement].remove(lease.token)
-        if not self._sets[lease.placement]:
-            del self._sets[lease.placement]
+        uuids = lease.placement.gpu_uuids
+        self._sets[uuids].remove(lease.token)
+        if not self._sets[uuids]:
+            del self._sets[uuids]
 
     def _move_members(
         self, staying: list[Lease], state: LeaseState, version: int, now_s: float, members: int

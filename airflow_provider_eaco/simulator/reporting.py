@@ -42,6 +42,11 @@ class Reporting:
         """Note that the job of a lease has started."""
         self._version_at_begin[lease.job_id] = lease.set_version
 
+    def forget(self, job_id: str) -> None:
+        """Drop what is kept of a job that will not come back; whatever it has not told stays untold."""
+        self._version_at_begin.pop(job_id, None)
+        self._untold.pop(job_id, None)
+
     def pass_quiet_epochs(self, until_s: float) -> None:
         """Pass what comes next on the cluster, as long as it is epochs of jobs alone on their GPUs.
 

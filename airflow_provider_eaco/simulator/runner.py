@@ -286,8 +286,9 @@ class Simulation:
             self._add_waiting(alone)
 
     def _end(self, job_id: str, now_s: float) -> None:
-        if self._learns or self._shares:
+        if self._learns:
             self._reporting.tell(job_id)
+        self._reporting.forget(job_id)
         lease, record = self.ledger.lease_of(job_id), self.ledger.record_of(job_id)
         self.cluster.remove(job_id, now_s)
         self.cluster.forget(job_id)

@@ -142,7 +142,7 @@ class NodeState:
     @cached_property
     def shared_sets(self) -> tuple[GpuSet, ...]:
         """The sets with two and more residents."""
-        return tuple(held for held in self.sets if len(held.residents) > 1)
+        return tuple([held for held in self.sets if len(held.residents) > 1])
 
 
 @quick_init

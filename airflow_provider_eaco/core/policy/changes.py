@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class ChangeLog(Generic[T]):
@@ -49,7 +50,7 @@ class ChangeLog(Generic[T]):
             self._dropped += surplus
 
 
-def replaced(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+def replaced(before: Mapping[K, object], after: Mapping[K, object]) -> list[K]:
     """Return the names under which another object stands, or one came or went.
 
     Successive snapshots mostly have the same names in the same order; then no name has to be looked up.

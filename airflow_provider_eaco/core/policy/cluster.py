@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_eaco.core.model.gpu import Hardware
+from airflow_provider_eaco.core.model.gpu import Hardware, Node
 from airflow_provider_eaco.core.model.profile import FamilySet
 from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import GpuSet, NodeState
@@ -173,20 +173,21 @@ class Cluster:
             self.changes.add(name)
         gone = _NO_SETS if before is None else before.sets
         come = _NO_SETS if after is None else after.sets
-        renewed: set[SetOrder] = set()
+        learned: list[HeldSet] = []
         # Most sets of a node stay the same object, which is seen at once; comparing their facts takes longer.
-        for order, held in gone.items():
-            now = come.get(order)
-            if now is not held and now != held:
-                if now is not None and _differ_in_bearing(held, now):
-                    self._renew(held, now)
-                    renewed.add(order)
-                else:
-                    self._forget(held)
-        for order, held in come.items():
-            earlier = gone.get(order)
-            if earlier is not held and order not in renewed and earlier != held:
-                self._learn(held)
+        for order in replaced(gone, come):
+            was, held = gone.get(order), come.get(order)
+            if was == held:
+                continue
+            if was is not None and held is not None and _differ_in_bearing(was, held):
+                self._renew(was, held)
+                continue
+            if was is not None:
+                self._forget(was)
+            if held is not None:
+                learned.append(held)
+        for held in learned:
+            self._learn(held)
 
     def _arrange(self, state: NodeState, before: _Known | None, kept: Mapping[SetOrder, HeldSet]) -> _Known:
         """Return the node's arrangement; of ``kept`` stays what is the same object under the same node."""
@@ -194,29 +195,34 @@ class Cluster:
         host_mib = host_free_mib(state)
         if not self._shares:
             return _Known(state, in_foreign_use, hardware, host_mib, _NO_SETS)
+        if before is not None and kept is before.sets and _hold_the_same(before.state, state):
+            sets = dict(kept)
+            for order, was, held in zip(kept, before.state.sets, state.sets, strict=True):
+                if held is not was:
+                    sets[order] = self._present(held, state.node, (was, kept[order]), host_mib)
+            return _Known(state, in_foreign_use, hardware, host_mib, sets)
         known: dict[tuple[str, ...], tuple[GpuSet, HeldSet]] = {}
         if before is not None and before.state.node is state.node:
             for held, order in zip(before.state.sets, before.sets, strict=True):
                 if order in kept:
                     known[order[1]] = held, kept[order]
-        sets: dict[SetOrder, HeldSet] = {}
+        sets = {}
         for held in state.sets:
-            present = self._as_before(held, known.get(held.placement.gpu_uuids), host_mib)
-            if present is None:
-                present = HeldSet.of(self.facts.held(held, state.node), host_mib)
+            present = self._present(held, state.node, known.get(held.placement.gpu_uuids), host_mib)
             sets[present.order] = present
         return _Known(state, in_foreign_use, hardware, host_mib, sets)
 
-    def _as_before(
-        self, held: GpuSet, before: tuple[GpuSet, HeldSet] | None, host_free_mib: int | None
-    ) -> HeldSet | None:
-        """Return what newcomers met in the set before, if it is still so; on the same node."""
-        if before is None or before[1].host_free_mib != host_free_mib:
-            return None
-        was, known = before
-        if was is held:
-            return known
-        return known.after_reports(held) if self.facts.meets_alike(was, held) else None
+    def _present(
+        self, held: GpuSet, node: Node, before: tuple[GpuSet, HeldSet] | None, host_free_mib: int | None
+    ) -> HeldSet:
+        """Return what newcomers meet in the set: what they met before on the same node, if it is still so."""
+        if before is not None and before[1].host_free_mib == host_free_mib:
+            was, known = before
+            if was is held:
+                return known
+            if self.facts.meets_alike(was, held):
+                return known.after_reports(held)
+        return HeldSet.of(self.facts.held(held, node), host_free_mib)
 
     def _learn(self, held: HeldSet) -> None:
         kind, closed = held.facts.kind, held.facts.closed
@@ -272,6 +278,15 @@ class Cluster:
 
         kept = {order: held for order, held in sets.items() if stays(held.facts.kind.families)}
         return sets if len(kept) == len(sets) else kept
+
+
+def _hold_the_same(before: NodeState, state: NodeState) -> bool:
+    """Tell whether the same GPUs of a node are held together as before, in the same order."""
+    return before.node is state.node and _held_gpus(before) == _held_gpus(state)
+
+
+def _held_gpus(state: NodeState) -> list[tuple[str, ...]]:
+    return [held.placement.gpu_uuids for held in state.sets]
 
 
 def _differ_in_bearing(one: HeldSet, other: HeldSet) -> bool:

@@ -86,8 +86,9 @@ def make_rules(settings: PoolSettings) -> tuple[Rule, ...]:
 
     :raises InvalidSettingError: if there is no rule of that name.
     """
-    unknown = sorted(set(settings.rules) - set(RULES))
+    unknown = [name for name in settings.rules if name not in RULES]
     if unknown:
+        unknown = sorted(set(unknown))
         allowed = ", ".join(sorted(RULES))
         problem = f"{', '.join(unknown)} is not known; allowed are {allowed}"
         raise InvalidSettingError(f"[eaco] pools, {settings.name}, rules", problem)

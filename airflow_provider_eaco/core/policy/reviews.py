@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.quick_init import quick_init
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState
@@ -31,7 +30,7 @@ class Reviews:
 
     def __init__(self) -> None:
         # By node and by the GPUs that they hold.
-        self._last: dict[str, dict[Placement, _Reviewed]] = {}
+        self._last: dict[str, dict[tuple[str, ...], _Reviewed]] = {}
         self._book: ProfileBook | None = None
         self._nodes: Mapping[str, NodeState] = {}
         self._now_s = -math.inf
@@ -42,8 +41,8 @@ class Reviews:
         """Return the review of a set with two residents or more."""
         for name in self._believe(snapshot.profiles):
             self._look_at(name, -math.inf)
-        known = self._last.setdefault(held.placement.node, {})
-        present = known[held.placement] = _present(held, known.get(held.placement), snapshot)
+        known, uuids = self._last.setdefault(held.placement.node, {}), held.placement.gpu_uuids
+        present = known[uuids] = _present(held, known.get(uuids), snapshot)
         return present.review
 
     def all_due(self, snapshot: ClusterSnapshot) -> Sequence[tuple[GpuSet, Review]]:
@@ -76,8 +75,8 @@ class Reviews:
             self._look_again_s.pop(name, None)
             return ()
         known = self._last.get(name, {})
-        found = [_present(held, known.get(held.placement), snapshot) for held in shared]
-        self._last[name] = {each.held.placement: each for each in found}
+        found = [_present(held, known.get(held.placement.gpu_uuids), snapshot) for held in shared]
+        self._last[name] = {each.held.placement.gpu_uuids: each for each in found}
         again_s = math.inf
         for each in found:
             # What is to be done is said in every cycle until it has been done.
