@@ -94,8 +94,8 @@ class _Account:
         for job_id, (member, seen_s) in self.running.items():
             if member.work_s is not None and job_id not in running and job_id not in waiting:
                 # It ended between two looks, as far as can be told when it was expected to.
-                self.ended_work_s += member.work_s
                 since_s = (now_s - seen_s) * time_scale
+                self.ended_work_s += member.done_if_ended_s(since_s)
                 self.ended_run_s += member.spent_s + min(since_s, member.left_s * member.slowdown)
         present = {**{job_id: member for job_id, (member, _) in running.items()}, **waiting}
         for job_id, member in present.items():
@@ -251,7 +251,8 @@ class _Performance:
         busy_pct = math.inf if seen.utilisation_pct is None else seen.utilisation_pct
         if len(families) > 1 and busy_pct > self._facts.settings.utilisation_limit_pct:
             return ()
-        slowdowns = [seen.slowdowns[name] for name in families]
+        # Beside others nobody is faster than alone, whatever is believed.
+        slowdowns = [max(1.0, seen.slowdowns[name]) for name in families]
         return tuple(
             SetPerformance(
                 seen.power_w * way.power_ratio, tuple(1 / (way.slowdown * slow) for slow in slowdowns)

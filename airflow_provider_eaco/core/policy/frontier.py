@@ -25,10 +25,10 @@ from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.frontier_levels import Levels, advice
 from airflow_provider_eaco.core.policy.frontier_members import Member
 from airflow_provider_eaco.core.policy.frontier_moves import Moves
+from airflow_provider_eaco.core.policy.frontier_reviews import FrontierReviews
 from airflow_provider_eaco.core.policy.frontier_scene import Addition, Scene
 from airflow_provider_eaco.core.policy.frontier_view import View, nodes_down
 from airflow_provider_eaco.core.policy.frontier_worth import FORESIGHT_S, Worth
-from airflow_provider_eaco.core.policy.reviews import Reviews
 
 # Who waits for these lacks GPUs and nothing else.
 _SHORTAGE = frozenset({Reason.WAITING_FOR_GPU, Reason.RESERVED_FOR_EARLIER_JOB})
@@ -57,7 +57,7 @@ class FrontierPolicy:
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
         self._alone = ExclusivePolicy(settings)
-        self._reviews = Reviews()
+        self._reviews = FrontierReviews(self._members_of)
         self._view: View | None = None
 
     def review(self, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
@@ -175,6 +175,11 @@ class FrontierPolicy:
         if without_queue is not None and without_queue.loss_j <= bears_j:
             return Finding(Reason.BEHIND_IN_QUEUE)
         return _waits_for_partner(option, snapshot)
+
+    def _members_of(self, held: GpuSet, snapshot: ClusterSnapshot) -> Sequence[Member]:
+        """Return the members of a set that is held in the snapshot, in the order of its residents."""
+        scenes = self._view_of(snapshot).scenes.all
+        return next(scene.members for scene in scenes if scene.held.placement == held.placement)
 
     def _view_of(self, snapshot: ClusterSnapshot) -> View:
         """Return the snapshot as it is weighed; what stays the same is not weighed anew."""

@@ -20,6 +20,8 @@ UNKNOWN_LEFT_S = 4 * 3600.0
 _CAREFUL = 1.25
 # Nobody is about to end before the end was seen.
 _LEAST_LEFT_S = 1.0
+# Who outlasts what it told is taken to need this part of what it has done once more.
+_OUTLASTS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,10 @@ class Member:
 
     ``work_s``: exclusive time of the whole run, ``left_s`` of its rest, ``spent_s`` time since it first
     started, all in device seconds; ``work_s`` is ``None`` where the total is not known. ``bears`` is the
-    largest slowdown of the rest under which its own limits hold; ``slowdown`` is that of its present set.
-    ``own`` is false for jobs of other GPU pools on nodes that pools share.
+    largest slowdown of the rest under which its own limits hold, however long that will be; ``slowdown`` is
+    that of its present set.
+    ``own`` is false for jobs of other GPU pools on nodes that pools share. It reported last ``quiet_s`` ago
+    (infinite: nobody knows when), and ``fresh_s`` of its work are taken to be done since then.
     """
 
     job_id: str
@@ -41,10 +45,22 @@ class Member:
     movable: bool
     slowdown: float = 1.0
     own: bool = True
+    quiet_s: float = 0.0
+    fresh_s: float = 0.0
 
     @property
     def done_s(self) -> float:
         return 0.0 if self.work_s is None else self.work_s - self.left_s
+
+    def done_if_ended_s(self, after_s: float) -> float:
+        """Return the work of a run that has ended within these device seconds.
+
+        It is what was told, unless there was no time to do all of that since the last report.
+        """
+        if self.work_s is None:
+            return 0.0
+        quiet_s, unseen_s = self.quiet_s + after_s, self.left_s + self.fresh_s
+        return self.work_s - unseen_s + (unseen_s if quiet_s >= unseen_s else quiet_s / self.slowdown)
 
 
 def class_of(job: Job, gpu_model: str) -> ClassKey:
@@ -84,8 +100,7 @@ def resident_member(
         more: its own limits hold with that.
     """
     job, progress = resident.job, resident.job.progress
-    told_s = progress.run_s + (progress.lost_s or 0.0)
-    spent_s, fresh_s, sure_s = told_s, 0.0, 0.0
+    quiet_s, since_told_s, fresh_s, sure_s = math.inf, 0.0, 0.0, 0.0
     # Units of which nobody knows when they were reported count as they were told, and nothing since.
     if not progress.units_done or progress.reported_s is not None:
         began_s = resident.granted_s
@@ -97,10 +112,11 @@ def resident_member(
             (before_s / _slowdown_before(resident, held, slow, moment) + after_s / slow) * moment.time_scale
             for slow in (slowdown, max(slowdown, slowest))
         )
-        spent_s += max((moment.now_s - since_s) * moment.time_scale, restart_s)
+        quiet_s = since_told_s = max((moment.now_s - since_s) * moment.time_scale, restart_s)
     key = class_of(job, held.gpus[0].model)
+    spent_s = progress.run_s + (progress.lost_s or 0.0) + since_told_s
     member = _member(job, key, moment, spent_s=spent_s, fresh_s=fresh_s, sure_s=sure_s)
-    return replace(member, slowdown=slowdown, own=own)
+    return replace(member, slowdown=slowdown, own=own, quiet_s=quiet_s, fresh_s=fresh_s)
 
 
 def _spans_s(resident: Resident, from_s: float, moment: Moment) -> tuple[float, float]:
@@ -137,11 +153,12 @@ def _member(
         if job.deadline_at_s is not None:
             bears = 0.0
         return Member(job.job_id, key, None, UNKNOWN_LEFT_S, spent_s, bears, progress.can_yield)
-    work_s = total * unit_s
-    left_s, most_s = (
-        max(_LEAST_LEFT_S, work_s - progress.units_done * unit_s - done_s) for done_s in (fresh_s, sure_s)
-    )
-    bears = math.inf if limit is None else (limit * work_s - spent_s) / most_s
+    if progress.units_done > total:
+        total = math.ceil((1 + _OUTLASTS) * progress.units_done)
+    work_s, told_left_s = total * unit_s, (total - progress.units_done) * unit_s
+    left_s, most_s = (max(_LEAST_LEFT_S, told_left_s - done_s) for done_s in (fresh_s, sure_s))
+    # What was spared so far is no reason to be slower than the limit: the rest may be longer than was told.
+    bears = math.inf if limit is None else min(limit, (limit * work_s - spent_s) / most_s)
     if job.deadline_at_s is not None:
         bears = min(bears, (job.deadline_at_s - moment.now_s) * moment.time_scale / most_s)
     return Member(job.job_id, key, work_s, left_s, spent_s, bears, progress.can_yield)
@@ -149,4 +166,4 @@ def _member(
 
 def slowdown_of(prediction: SetPrediction | None, family: str) -> float:
     """Return the family's slowdown in a set, 1 where nothing is predicted."""
-    return 1.0 if prediction is None else prediction.slowdowns.get(family, 1.0)
+    return 1.0 if prediction is None else max(1.0, prediction.slowdowns.get(family, 1.0))

@@ -34,6 +34,10 @@ from airflow_provider_eaco.core.policy.frontier_worth import Classes, Rest, Wort
 
 # How long a set in which nothing happens is weighed as it was.
 LOOK_EVERY_S = 600.0
+# Once trials went wrong: what a set that was never measured here may cost each member before it is undone,
+# as a part of the time until all have a unit behind them and one has left at its next.
+RISK = 0.25
+TRIAL_S = 3000.0
 
 
 @dataclass(slots=True, eq=False)
@@ -215,7 +219,13 @@ def bearable(members: Sequence[Member], classes: Classes) -> SetPrediction | Non
     if physics is None or not physics.allowed:
         return None
     kept = all(slow <= bears for slow, (_, bears) in zip(physics.slowdowns, ordered, strict=True))
-    return physics.prediction if kept else None
+    affordable = physics.proven or all(map(_affords_a_trial, members))
+    return physics.prediction if kept and affordable else None
+
+
+def _affords_a_trial(member: Member) -> bool:
+    """Tell whether the member's own limits hold should a set that nobody has tried do much worse."""
+    return (member.bears - 1) * member.left_s >= RISK * min(member.left_s, TRIAL_S)
 
 
 def _scene(

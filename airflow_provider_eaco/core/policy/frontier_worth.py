@@ -16,7 +16,7 @@ from operator import itemgetter
 from airflow_provider_eaco.core.energy.power_levels import Way, ways_of
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
-from airflow_provider_eaco.core.model.profile import FamilySet, family_set
+from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook, ProfileSource, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
 from airflow_provider_eaco.core.policy.facts import CycleFacts
 
@@ -44,7 +44,8 @@ class Physics:
     """How a set runs: power, the slowdowns of its members in their order, and whether it may be at all.
 
     ``limit_w``: under this power limit per board, ``None`` at full power. ``lasting``: all members keep their
-    own limits if they are in it from their beginning to their end.
+    own limits if they are in it from their beginning to their end. ``proven``: it was measured here, or no
+    trial was ever undone.
     """
 
     power_w: float
@@ -53,6 +54,7 @@ class Physics:
     lasting: bool
     prediction: SetPrediction
     limit_w: float | None = None
+    proven: bool = True
 
 
 class Classes:
@@ -60,10 +62,14 @@ class Classes:
 
     def __init__(self, facts: CycleFacts) -> None:
         self.facts = facts
+        self._in_doubt = _was_wrong(facts.book)
         self.keys: list[ClassKey] = []
         self._number: dict[ClassKey, int] = {}
         self._ways: dict[Numbers, tuple[Physics, ...]] = {}
-        self._predicted: dict[tuple[FamilySet, str, int], tuple[SetPrediction | None, tuple[Way, ...]]] = {}
+        # By families, GPU model and GPUs: what is predicted, how it may be run, whether it was measured here.
+        self._predicted: dict[
+            tuple[FamilySet, str, int], tuple[SetPrediction | None, tuple[Way, ...], bool]
+        ] = {}
         self._grown: dict[tuple[Numbers, Numbers], Sequence[Growth]] = {}
 
     def follow(self, snapshot: ClusterSnapshot) -> bool:
@@ -77,11 +83,13 @@ class Classes:
             return False
         if facts.book is snapshot.profiles:
             return True
+        if self._in_doubt != _was_wrong(snapshot.profiles):
+            return False
         changed = facts.move_to(snapshot)
         touched = [key for key in self._predicted if not changed.isdisjoint(key[0])]
         return not facts.changed_alone and all(
             _are_alike(self._predicted[key][0], facts.predict(*key))
-            and self._predicted[key][1] == facts.ways(*key)
+            and self._predicted[key][1:] == (facts.ways(*key), self._is_proven(*key))
             for key in touched
         )
 
@@ -154,27 +162,35 @@ class Classes:
     def _find(self, numbers: Numbers) -> Iterator[Physics]:
         asked = self._asked(numbers)
         ways = self.facts.ways(*asked)
-        self._predicted[asked] = self.facts.predict(*asked), ways
+        self._predicted[asked] = self.facts.predict(*asked), ways, self._is_proven(*asked)
         return self._run(numbers, ways)
+
+    def _is_proven(self, families: FamilySet, gpu_model: str, gpu_count: int) -> bool:
+        if len(families) == 1 or not self._in_doubt:
+            return True
+        known = self.facts.book.coallocation_of(families, gpu_model, gpu_count)
+        return known is not None and known.source is ProfileSource.MEASURED
 
     def _asked(self, numbers: Numbers) -> tuple[FamilySet, str, int]:
         keys = [self.keys[number] for number in numbers]
         return family_set(tuple(key.family for key in keys)), keys[0].gpu_model, keys[0].gpus
 
     def _run(self, numbers: Numbers, ways: Sequence[Way]) -> Iterator[Physics]:
-        keys = [self.keys[number] for number in numbers]
-        seen = self.facts.predict(*self._asked(numbers))
+        keys, asked = [self.keys[number] for number in numbers], self._asked(numbers)
+        seen, proven = self.facts.predict(*asked), self._is_proven(*asked)
         if seen is None or seen.power_w is None:
             return
         busy_pct = math.inf if seen.utilisation_pct is None else seen.utilisation_pct
         allowed = len(keys) == 1 or busy_pct <= self.facts.settings.utilisation_limit_pct
         for way in ways:
-            slowdowns = tuple(seen.slowdowns[key.family] * way.slowdown for key in keys)
+            # Beside others nobody is faster than alone, whatever is believed.
+            slowdowns = tuple(max(1.0, seen.slowdowns[key.family]) * way.slowdown for key in keys)
             lasting = all(
                 key.stretch_limit is None or slowdown <= key.stretch_limit
                 for key, slowdown in zip(keys, slowdowns, strict=True)
             )
-            yield Physics(seen.power_w * way.power_ratio, slowdowns, allowed, lasting, seen, way.limit_w)
+            power_w = seen.power_w * way.power_ratio
+            yield Physics(power_w, slowdowns, allowed, lasting, seen, way.limit_w, proven)
 
 
 class Worth:
@@ -275,6 +291,11 @@ class Worth:
             lower = [pair for pair in larger if pair[0] < own_w]
             known = self._better[numbers] = sorted(lower, key=itemgetter(0))
         return known
+
+
+def _was_wrong(book: ProfileBook) -> bool:
+    """Tell whether a trial was undone: then what nobody has measured here is not taken for granted."""
+    return any(profile.undone for profile in book.coallocation.values())
 
 
 def _are_alike(before: SetPrediction | None, now: SetPrediction | None) -> bool:

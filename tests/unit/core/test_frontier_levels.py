@@ -114,7 +114,8 @@ def test_progress_is_reckoned_by_the_level_in_force_and_limits_by_the_slowest() 
     seen = snapshot()
     state = seen.nodes["n1"]
     (resident,) = state.sets[0].residents
-    job = replace(resident.job, progress=replace(resident.job.progress, reported_s=NOW_S - 1800))
+    told = replace(resident.job.progress, reported_s=NOW_S - 1800, lost_s=3000.0)
+    job = replace(resident.job, progress=told)
     began = make_resident(job, granted_s=NOW_S - 3600, unit_s=1404.0)
     seen = replace(seen, nodes={"n1": hold_gpus(make_node("n1"), began)})
     full, held = as_seen(View(seen), seen), as_seen(View(seen), in_force(seen, 150.0))
@@ -122,7 +123,7 @@ def test_progress_is_reckoned_by_the_level_in_force_and_limits_by_the_slowest() 
     assert full.work_s is not None
     assert held.left_s - full.left_s == pytest.approx(since_s * (1 - 1 / 1.1))
     most_s = full.work_s * 39 / 40 - since_s / 1.1
-    assert held.bears == full.bears == pytest.approx((1.2 * full.work_s - 1404 - since_s) / most_s)
+    assert held.bears == full.bears == pytest.approx((1.2 * full.work_s - 1404 - 3000 - since_s) / most_s)
     view = View(seen)
     assert [as_seen(view, each) for each in (seen, in_force(seen, 150.0), seen)] == [full, held, full]
 

@@ -18,7 +18,8 @@ from airflow_provider_eaco.core.energy.greedy_prices import greedy_prices
 from airflow_provider_eaco.core.energy.interference import predict
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.pool import PoolSettings, Prices
-from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
+from airflow_provider_eaco.core.model.profile import ProfileBook
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, Resident
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.engine.prices import SOLVE_EVERY_S, EnergyPricing
 from airflow_provider_eaco.solver.energy_lp import HighsEnergySolver
@@ -109,6 +110,44 @@ def test_who_has_ended_counts_in_what_the_pool_has_spent() -> None:
     later = pricing.of(pool(LP, "J4", now_s=NOW_S + 2 * SOLVE_EVERY_S))
     assert later.ended_work_s == pytest.approx(40 * 1404.0, rel=0.1)
     assert later.ended_run_s > 0
+
+
+@pytest.mark.parametrize(
+    ("units", "all_s"), [(11, 11 * 1404.0), (40, 10 * 1404.0 + 1800)], ids=["told", "early"]
+)
+def test_who_ends_before_it_can_have_done_what_it_told_counts_with_what_it_did(
+    units: int, all_s: float
+) -> None:
+    """Half an hour after its tenth unit the eleventh may be done, and thirty more cannot be."""
+    first = pool(LP, "J1", "J4")
+    nodes = {
+        name: hold_gpus(make_node(name), _reporting(state.sets[0].residents[0], units))
+        for name, state in first.nodes.items()
+    }
+    pricing = EnergyPricing(HighsEnergySolver())
+    pricing.of(replace(first, nodes=nodes))
+    later = pricing.of(pool(LP, "J4", now_s=NOW_S + 1800))
+    assert later.ended_work_s == pytest.approx(all_s, rel=0.01)
+
+
+def _reporting(resident: Resident, units: int) -> Resident:
+    progress = make_progress(10, units, unit_s=1404.0, solo_unit_s=1404.0, reported_s=NOW_S)
+    return replace(resident, job=replace(resident.job, progress=progress))
+
+
+def test_no_price_counts_on_jobs_that_are_faster_beside_others_than_alone() -> None:
+    """A belief that says so gives the prices of sets in which nobody is slowed down."""
+    known = built_in_book()
+
+    def classes(slowdown: float) -> object:
+        sets = {
+            key: replace(each, slowdowns=dict.fromkeys(key.families, slowdown))
+            for key, each in known.coallocation.items()
+        }
+        book = ProfileBook(known.solo, sets, revision=known.revision + 1)
+        return EnergyPricing(HighsEnergySolver()).of(replace(pool(LP, "J1", "J4"), profiles=book)).classes
+
+    assert classes(0.8) == classes(1.0) != classes(1.02)
 
 
 def test_what_jobs_of_other_pools_took_is_not_this_pools_to_answer_for() -> None:
