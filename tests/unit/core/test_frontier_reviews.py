@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_eaco.core.model.instruction import Yield
+from airflow_provider_eaco.core.model.instruction import Confirm, Yield
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.prices import ClassKey, ClassPrice, EnergyPrices
 from airflow_provider_eaco.core.model.profile import ProfileBook, ProfileSource, family_set
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, Resident
+from airflow_provider_eaco.core.policy.frontier import FrontierPolicy
 from airflow_provider_eaco.core.policy.frontier_view import View
 from airflow_provider_eaco.data import built_in_book
 from tests.builders import NOW_S, hold_gpus, make_job, make_node, make_progress, make_resident, make_snapshot
@@ -64,10 +65,13 @@ def test_a_run_that_outlasts_what_it_told_is_not_late_by_that() -> None:
     partner = member("partner", None, 1.03)
     assert asked(partner, member("long", 1.05, 1.04, done=43)) == []
     assert asked(partner, member("long", 1.05, 1.06, done=43)) == ["partner"]
+    trial = [replace(each, state=LeaseState.TRIAL) for each in (partner, member("long", 1.05, 1.04, done=43))]
+    plan = run_checked(make_snapshot(hold_gpus(make_node("n1"), *trial), settings=FRONTIER))
+    assert [type(step) for step in plan.instructions] == [Confirm]
 
 
-def joining(limit: float | None, source: ProfileSource, total: int, undone: int = 1) -> bool:
-    """Whether a job of this limit and length joins another that has none."""
+def meeting(limit: float | None, source: ProfileSource, total: int, undone: int = 1) -> ClusterSnapshot:
+    """A job of this limit and length that waits while another without a limit runs alone."""
     known = built_in_book()
     sets = {key: replace(profile, source=source) for key, profile in known.coallocation.items()}
     wrong = family_set(("J1", "J2", "J3"))
@@ -85,7 +89,11 @@ def joining(limit: float | None, source: ProfileSource, total: int, undone: int 
         settings=FRONTIER,
         profiles=ProfileBook(known.solo, sets, revision=known.revision + 1),
     )
-    return bool(launched(run_checked(replace(seen, prices=prices))))
+    return replace(seen, prices=prices)
+
+
+def joining(limit: float | None, source: ProfileSource, total: int, undone: int = 1) -> bool:
+    return bool(launched(run_checked(meeting(limit, source, total, undone))))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +115,27 @@ def test_once_trials_went_wrong_those_try_a_set_who_can_afford_it(
     """
     assert joining(limit, source, total) == joins
     assert joining(limit, source, total, undone=0)
+
+
+def test_a_policy_follows_when_trials_go_wrong_and_sets_are_measured() -> None:
+    """One that has seen other profiles decides like a fresh one."""
+    used = FrontierPolicy(FRONTIER)
+    for source, undone, joins in (
+        (ProfileSource.BUILT_IN, 0, True),
+        (ProfileSource.BUILT_IN, 1, False),
+        (ProfileSource.MEASURED, 1, True),
+    ):
+        seen = meeting(1.05, source, 4, undone)
+        assert (used.decide(seen.waiting[0], seen).placement is not None) == joins
+
+
+def test_a_run_that_outlasts_what_it_told_has_a_quarter_of_that_before_it() -> None:
+    """Nobody knows how long it will be, and it is not about to end."""
+    seen = make_snapshot(hold_gpus(make_node("n1"), member("long", 1.05, 1.0, done=60)), settings=FRONTIER)
+    view = View(seen)
+    view.follow(seen)
+    (long,) = view.scenes.all[0].members
+    assert long.left_s + long.fresh_s == pytest.approx(15 * UNIT_S)
 
 
 @pytest.mark.parametrize(("believed", "counts"), [(0.8, 1.0), (1.1, 1.1)])
