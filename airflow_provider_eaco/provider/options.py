@@ -31,7 +31,7 @@ OPTIONS: tuple[Option, ...] = (
         "The GPU pools, as a JSON object: pool name -> settings. A pool's name is also the name of the "
         "Airflow pool that routes tasks to it; tasks of every other Airflow pool go to the first one. "
         "Settings: mode (off: tasks run as before; observe: they run as before, what would have been decided "
-        "is recorded, and they are not metered yet; exclusive: GPUs are granted, never "
+        "is recorded, and `airflow eaco sampler` meters them; exclusive: GPUs are granted, never "
         "shared; share: the policy decides), nodes (list of shell patterns over node names), policy, "
         "ordering, spreading (pack, spread), max_residents, memory_margin_mib, "
         "utilisation_limit_pct, exclusive_priority, trial_limit_s, estimate_error, "

@@ -12,7 +12,7 @@ class PoolMode(StrEnum):
     """How far the provider acts for a pool.
 
     ``OFF``: tasks pass through untouched. ``OBSERVE``: they run as before, and what would have been decided
-    is recorded; metering them comes with real telemetry. ``EXCLUSIVE``: GPUs are granted, never shared.
+    is recorded; a sampler on their machine meters them. ``EXCLUSIVE``: GPUs are granted, never shared.
     ``SHARE``: the pool's policy decides.
     """
 

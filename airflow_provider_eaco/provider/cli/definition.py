@@ -186,6 +186,22 @@ _SIMULATE = _command(
     ARG_MAX_STRETCH,
 )
 
+# What runs on a machine with GPUs until it is told to stop.
+_ON_NODES = (
+    ActionCommand(
+        name="worker",
+        help="Offer this machine's GPUs under a node's name and start what is granted there",
+        func=lazy_load_command(f"{_COMMANDS}.node_commands.worker"),
+        args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_RUN_AS, ARG_VERBOSE),
+    ),
+    ActionCommand(
+        name="sampler",
+        help="Meter the tasks that other executors run on this machine's GPUs; start nothing",
+        func=lazy_load_command(f"{_COMMANDS}.node_commands.sampler"),
+        args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_SAMPLE_AS, ARG_VERBOSE),
+    ),
+)
+
 _DRAIN = _command(
     "drain",
     "control_commands.drain",
@@ -255,18 +271,7 @@ def get_eaco_cli_commands() -> list[CLICommand]:
                     ARG_NODE_ACTION,
                     ARG_NODE_NAME,
                 ),
-                ActionCommand(
-                    name="worker",
-                    help="Offer this machine's GPUs under a node's name and start what is granted there",
-                    func=lazy_load_command(f"{_COMMANDS}.node_commands.worker"),
-                    args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_RUN_AS, ARG_VERBOSE),
-                ),
-                ActionCommand(
-                    name="sampler",
-                    help="Meter the tasks that other executors run on this machine's GPUs; start nothing",
-                    func=lazy_load_command(f"{_COMMANDS}.node_commands.sampler"),
-                    args=(ARG_WORKER_NODE, ARG_CREDENTIAL_FILE, ARG_SAMPLE_AS, ARG_VERBOSE),
-                ),
+                *_ON_NODES,
                 _PROFILES,
                 _SIMULATE,
                 _DRAIN,

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Engine
 from airflow_provider_eaco.store import schema
 from tests.databases import empty, postgres_server, sqlite_engine
 from tests.integration.node_api.gate import Gate
+from tests.integration.node_api.sampled import Sampled
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 
@@ -45,3 +46,9 @@ def gate(engine: Engine) -> Iterator[Gate]:
     """The API with two nodes that have a credential, and a lease on one of them that was sent there."""
     with Gate(engine) as made:
         yield made
+
+
+@pytest.fixture
+def sampled(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sampled:
+    """A machine with two GPUs and a sampler, and the API that it tells."""
+    return Sampled(engine, tmp_path, monkeypatch)

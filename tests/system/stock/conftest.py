@@ -20,7 +20,8 @@ def stock_airflow(
     settings = AirflowSettings(
         tmp_path_factory.mktemp("stock"),
         system_dags,
-        options={"eaco.pools": json.dumps(pools)},
+        # Samplers report every fifth of the time-out.
+        options={"eaco.pools": json.dumps(pools), "eaco.node_timeout": "10"},
         migrated=migrated,
     )
     with Airflow(settings) as airflow:

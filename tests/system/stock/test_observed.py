@@ -73,9 +73,11 @@ def test_a_task_of_the_stock_executor_is_metered_and_decided_about(rig: Rig, mac
     del machine.processes[0]
     machine.set(0, energy_mj=machine.gpus[0]["energy_mj"] + 900_000)
     rig.wait_for(lambda: len(rig.story(job_id).events) > 1, "the end in the story")
-    told = run.why()
-    assert told["state"] == "finished"
-    assert told["energy_record"]["method"] == "counter"
+    told = rig.explanation(job_id)
+    assert told is not None
+    assert told.state == "finished"
+    assert told.energy_record is not None
+    assert told.energy_record["method"] == "counter"
     strangers = rig.airflow.query("SELECT foreign_processes FROM eaco_gpu_reading ORDER BY uuid")
     assert [row["foreign_processes"] for row in strangers] == [0, 1]
     assert tracebacks(rig.airflow.component("sampler").log_file.read_text()) == []

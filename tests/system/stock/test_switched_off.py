@@ -56,6 +56,7 @@ def test_c66_without_gpu_or_driver_cpu_tasks_run_and_gpu_tasks_wait_for_a_worker
         environment={
             "AIRFLOW__CORE__EXECUTOR": "airflow_provider_eaco.EacoExecutor",
             "AIRFLOW__EACO__SIMULATED_NODES": "none",
+            "AIRFLOW__EACO__POOLS": '{"eaco": {"mode": "share"}}',
         }
     )
     cpu, waiting = rig.run("cpu"), rig.run("told")
