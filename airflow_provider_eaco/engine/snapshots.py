@@ -281,7 +281,7 @@ def set_of(node: Node, members: Sequence[Member]) -> GpuSet | None:
     if not residents:
         return None
     placement = members[0][0].placement
-    by_uuid = {gpu.uuid: gpu for gpu in node.gpus}
+    by_uuid = node.by_uuid
     gpus = tuple([by_uuid.get(uuid) or _missing(uuid, node.name) for uuid in placement.gpu_uuids])
     return GpuSet(placement, gpus, residents)
 

@@ -88,8 +88,8 @@ class Reporting:
 
     def _report(self, epoch: Epoch, lease: Lease) -> Report:
         done = max(1, math.floor(epoch.done_s / UNIT_S + 1e-6))
-        began, version = self._version_at_begin[lease.job_id], lease.set_version
-        self._version_at_begin[lease.job_id] = version
+        began = self._version_at_begin[lease.job_id]
+        self._version_at_begin[lease.job_id] = lease.set_version
         elapsed_s = epoch.elapsed_s * UNIT_S / epoch.work_s
-        unit = UnitTime(done - 1, elapsed_s, began, version, limited=epoch.limited)
+        unit = UnitTime(done - 1, elapsed_s, began, lease.set_version, epoch.limited)
         return Report(lease.job_id, lease.token, done, can_yield=True, recent=(unit,))

@@ -91,6 +91,11 @@ class Node:
     time_scale: float = 1.0
 
     @cached_property
+    def by_uuid(self) -> Mapping[str, Gpu]:
+        """The GPUs by UUID."""
+        return {gpu.uuid: gpu for gpu in self.gpus}
+
+    @cached_property
     def hardware(self) -> Hardware:
         """What it offers where nobody else uses its GPUs."""
         return self.hardware_beside({})
