@@ -10,7 +10,10 @@ import sqlalchemy as sa
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.board_limits import LimitInForce, NodeLimits
 from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits
 from airflow_provider_eaco.core.node_runs import NodeReport
+from airflow_provider_eaco.provider.node_wiring import make_node_door
+from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.store.node_limits import SqlNodeLimits
 from airflow_provider_eaco.store.node_reports import SqlNodeReports
 from airflow_provider_eaco.store.node_tables import node_limit
@@ -94,6 +97,24 @@ def test_a_revoked_node_has_told_nothing(gate: Gate, limits: SqlNodeLimits) -> N
     gate.report("one", v=3, limits=TOLD)
     gate.credentials.revoke("one")
     assert limits.read()[0] == {"two": None}
+
+
+@pytest.mark.parametrize(
+    ("setting", "goes_out"),
+    [(PowerLimits.APPLY, True), (PowerLimits.ADVISE, False), (PowerLimits.OFF, False)],
+)
+def test_limits_go_out_only_where_a_pool_applies_them(
+    setting: PowerLimits, goes_out: bool, gate: Gate, limits: SqlNodeLimits
+) -> None:
+    """Else nodes do not even ask their boards, whatever an earlier setting has left."""
+    limits.want({HELD: 200.0})
+    settings = EacoSettings(pools=(PoolSettings(), PoolSettings("limited", power_limits=setting)))
+    door = make_node_door(settings, gate.database)
+    claim = door.claim("one", "host-one", gate.lease.token, "job")
+    assert claim is not None
+    assert claim.power_limit_w == (200.0 if goes_out else None)
+    report = NodeReport(gate.node("one"), "host-one", limits=NodeLimits())
+    assert door.take(report).limits_w == ({HELD: 200.0} if goes_out else None)
 
 
 def test_tables_that_know_no_limits_yet_go_on_without(gate: Gate, limits: SqlNodeLimits) -> None:
