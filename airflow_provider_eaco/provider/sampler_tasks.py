@@ -179,7 +179,8 @@ class TaskTable:
         if found is None:
             return None
         task = self._tasks.get(found.name)
-        if task is None:
+        # What a task has left behind, long after its own process is gone, is nobody's.
+        if task is None and found.alive:
             self._tokens += 1
             started_s = self._clock() - found.age_s
             task = SampledTask(found, self._tokens, started_s, started_s >= self._began_s)

@@ -6,6 +6,8 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from airflow.models.dag import DagModel, DagTag
+from airflow.models.dagbundle import DagBundleModel
 from airflow.models.taskinstance import TaskInstance
 
 from airflow_provider_eaco.provider.task_instances import (
@@ -14,6 +16,7 @@ from airflow_provider_eaco.provider.task_instances import (
     keep_alive,
     living_owners,
     queued_anew,
+    started_tasks,
     without_slots,
 )
 from tests.integration.provider.airflow_rows import NOW, AirflowRows, config_of
@@ -193,3 +196,36 @@ def test_schedulers_that_report_are_alive(airflow_rows: AirflowRows) -> None:
     airflow_rows.scheduler(10, job_type="TriggererJob")
     with airflow_rows.session() as session:
         assert living_owners(session, NOW - timedelta(seconds=30)) == {alive}
+
+
+def test_a_started_task_has_what_tells_how_it_was_started(airflow_rows: AirflowRows) -> None:
+    """Its pid, executor, request and what a rule goes by; one that was never queued has no such instant."""
+    airflow_rows.run()
+    with airflow_rows.session() as session:
+        session.add(DagBundleModel(name="bundle"))
+        session.flush()
+        for dag_id, tag in (("dag", "vision"), ("other", "speech")):
+            tags = [DagTag(name=tag, dag_id=dag_id)]
+            session.add(DagModel(dag_id=dag_id, bundle_name="bundle", tags=tags))
+    job_id = airflow_rows.task(
+        "train",
+        pid=4711,
+        executor="CeleryExecutor",
+        queue="gpu",
+        operator="BashOperator",
+        state="running",
+        executor_config=config_of({"gpus": 2}),
+    )
+    bare = airflow_rows.task("bare", queued_dttm=None)
+    with airflow_rows.session() as session:
+        found = started_tasks(session, [job_id, bare, str(uuid4())])
+    assert set(found) == {job_id, bare}
+    task = found[job_id]
+    assert (task.pid, task.executor, task.queue, task.operator) == (
+        4711, "CeleryExecutor", "gpu", "BashOperator"
+    )  # fmt: skip
+    assert task.config == {"eaco": {"gpus": 2}}
+    assert task.queued_s == (NOW - timedelta(minutes=10)).timestamp()
+    assert task.tags == frozenset({"vision"})
+    assert task.facts.state == "running"
+    assert (found[bare].pid, found[bare].queued_s, found[bare].executor) == (None, None, None)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.provider.node_settings import GpuSource
+from airflow_provider_eaco.provider.observe_wiring import run_sampler
+from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.wiring import open_credentials
+from airflow_provider_eaco.provider.worker_register import RunRegister, WorkerRunsError
 from tests.unit.provider.cli.rig import Cli, Cluster
 
 
@@ -60,12 +66,24 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert outcome.err.count("\n") == 1
 
 
-def test_a_worker_without_a_credential_says_how_to_get_one(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verb", ["worker", "sampler"])
+def test_who_has_no_credential_is_told_how_to_get_one(
+    verb: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that cannot speak for its node does not start."""
+    """A worker or sampler that cannot speak for its node does not start."""
     monkeypatch.delenv("EACO_NODE_CREDENTIAL", raising=False)
-    assert "airflow eaco nodes add" in cli("worker", "--node", "gpu-1").err
+    assert f"airflow eaco {verb}: name a file" in cli(verb, "--node", "gpu-1").err
     missing = tmp_path / "missing"
-    assert str(missing) in cli("worker", "--node", "gpu-1", "--credential-file", str(missing)).err
-    assert "--node" in cli("worker", "--node", "gpu 1").err
+    assert str(missing) in cli(verb, "--node", "gpu-1", "--credential-file", str(missing)).err
+    assert "--node" in cli(verb, "--node", "gpu 1").err
+
+
+def test_a_sampler_needs_real_gpus(tmp_path: Path) -> None:
+    """Simulated ones have no processes; and a worker of the same node keeps it out."""
+    settings = EacoSettings(telemetry=GpuSource.SIMULATED, home=tmp_path, node_api_url="http://127.0.0.1:9")
+    with pytest.raises(InvalidSettingError, match="nothing to sample"):
+        run_sampler("gpu-1", "secret", settings)
+    worker = RunRegister(tmp_path / "eaco", "gpu-1")
+    with pytest.raises(WorkerRunsError):
+        run_sampler("gpu-1", "secret", replace(settings, telemetry=GpuSource.NVML))
+    worker.close()
