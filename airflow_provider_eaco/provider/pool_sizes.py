@@ -101,8 +101,10 @@ class PoolSizes:
 
         All that can hold GPUs fits into it: it keeps nobody from starting who was handed over.
         """
-        names = [pool.name for pool in acting(self._services.settings.pools)]
-        if len(names) == 1:  # there is nobody to give way to
+        # Tasks of a pool that only observes wait for nothing here, and all of Airflow's may be among them.
+        deciding = (PoolMode.EXCLUSIVE, PoolMode.SHARE)
+        names = [pool.name for pool in self._services.settings.pools if pool.mode in deciding]
+        if len(names) <= 1:  # there is nobody to give way to
             return {}
         with self._services.session() as session:
             counts = task_instances.counts_by_pool(session, names)

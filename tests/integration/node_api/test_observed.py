@@ -56,6 +56,10 @@ def test_a_task_is_metered_decided_about_and_ends_with_a_record(sampled: Sampled
     assert (solo.power_w, solo.memory_peak_mib) == (pytest.approx(100), 1024)
     assert solo.utilisation_pct == pytest.approx(50, abs=2)
     assert (solo.unit_s, solo.checkpoints) == (None, None)
+    [ended] = sampled.rows("eaco_lease")
+    sampled.pass_s(10)
+    assert sampled.rows("eaco_lease") == [ended]
+    assert ended.released_at is not None
 
 
 def test_a_process_of_no_task_is_a_stranger(sampled: Sampled) -> None:

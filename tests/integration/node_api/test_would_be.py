@@ -97,3 +97,18 @@ def test_nothing_of_other_pools_is_planned(sampled: Sampled) -> None:
     assert {row.pool for row in sampled.rows("eaco_decision")} == {"default_pool"}
     [record] = [each for each in sampled.ledger.view().jobs if each.job.job_id == "waits"]
     assert record.phase is JobPhase.WAITING
+
+
+def test_a_task_whose_process_is_gone_holds_nothing(sampled: Sampled) -> None:
+    """Even while Airflow still counts on it: the next task finds both GPUs free."""
+    gone = sampled.task(1, pid=10)
+    sampled.use((0, 10))
+    sampled.pass_s(10)
+    gone.alive = False
+    sampled.task(2, pid=11)
+    sampled.use((0, 11), (1, 11))
+    sampled.pass_s(10)
+    story = sampled.story(1)
+    assert story is not None
+    assert story.record.phase is JobPhase.RUNNING
+    assert "it would have been admitted: 2 GPUs" in sampled.events(2)["observed"]

@@ -125,6 +125,20 @@ def test_c03_one_pool_alone_asks_for_no_counts(
     assert turns.beat() == (OPEN, None)
 
 
+def test_c03_nobody_gives_way_to_a_pool_that_only_observes(
+    airflow_rows: AirflowRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks wait for no GPU here; it may be the pool of all of Airflow's tasks."""
+    pools = (
+        PoolSettings("busy", mode=PoolMode.EXCLUSIVE, nodes=("busy",)),
+        PoolSettings("idle", mode=PoolMode.OBSERVE, nodes=("idle",)),
+    )
+    turns = Turns(LaneRig(monkeypatch), airflow_rows, *pools)
+    turns.fill("busy", "running", 9)
+    turns.fill("idle", "scheduled", 4)
+    assert turns.beat() == (OPEN, OPEN)
+
+
 def test_tasks_are_counted_by_pool_and_by_whether_they_were_handed_over(turns: Turns) -> None:
     """Ended tasks and other pools do not count."""
     turns.rows.task("over", pool="busy", state="success")
