@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from airflow_provider_eaco.core.energy.records import RunNote
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
-from airflow_provider_eaco.core.ports import EnergyPart, LedgerView, RunMeter
+from airflow_provider_eaco.core.ports import EnergyPart, JobRecord, LedgerView, RunMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,11 @@ class ObservedReport:
 
 
 def seen_with_observed(
-    view: LedgerView, observed: Sequence[Lease], sampled: Collection[str], job_id: str
+    view: LedgerView,
+    observed: Sequence[Lease],
+    records: Sequence[JobRecord],
+    sampled: Collection[str],
+    job_id: str,
 ) -> tuple[LedgerView, frozenset[str]]:
     """Return the ledger as if one observed job still waited, and those that ran before it held their GPUs.
 
@@ -56,6 +60,7 @@ def seen_with_observed(
     these are nobody's to place on.
 
     :param observed: where the observed jobs run now, each once, oldest first.
+    :param records: their jobs.
     :param sampled: the nodes whose GPUs a sampler reports; they are there for what is only decided.
     :param job_id: of an observed job; with any other all observed ones hold their GPUs.
     """
@@ -72,7 +77,7 @@ def seen_with_observed(
     residents = [lease for lease in before if contested.isdisjoint(lease.placement.gpu_uuids)]
     jobs = tuple(
         replace(record, phase=JobPhase.WAITING) if record.job.job_id == job_id else record
-        for record in view.jobs
+        for record in (*view.jobs, *records)
     )
     nodes = tuple(replace(node, available=True) if node.name in sampled else node for node in view.nodes)
     leases = (*view.leases, *(_as_resident(lease, residents) for lease in residents))

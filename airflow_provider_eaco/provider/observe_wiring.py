@@ -96,7 +96,8 @@ class _ObservedLedger(SqlLedger):
     def seen(self) -> tuple[LedgerView, frozenset[str]]:
         """Return the view and the GPUs that are nobody's to place on."""
         present = self._store.present()
-        return seen_with_observed(super().view(), present.leases, present.nodes, self.job_id)
+        observed = present.leases, present.jobs, present.nodes
+        return seen_with_observed(super().view(), *observed, self.job_id)
 
 
 class WouldBe:

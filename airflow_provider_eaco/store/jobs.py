@@ -21,6 +21,8 @@ from airflow_provider_eaco.store.schema import job as job_table
 from airflow_provider_eaco.store.schema import lease as lease_table
 from airflow_provider_eaco.store.session import handed_in, upsert_in
 
+# The owner of jobs that executors of others run.
+OBSERVED = "observed"
 _HOLDING_GPUS = (JobPhase.LEASED.value, JobPhase.RUNNING.value)
 
 _REQUEST = (
@@ -130,9 +132,11 @@ def select_records() -> Select[Any]:
 
 
 def unfinished(connection: Connection) -> list[JobRecord]:
-    """Return every job that is not in a final phase, oldest first."""
+    """Return every job that is not in a final phase, oldest first; those that are only observed are nobody's
+    to plan.
+    """
     open_phases = [phase.value for phase in JobPhase if phase not in FINAL_PHASES]
-    query = select_records().where(job_table.c.phase.in_(open_phases))
+    query = select_records().where(job_table.c.phase.in_(open_phases), job_table.c.owner != OBSERVED)
     return records_of(connection.execute(query.order_by(job_table.c.queued_at, job_table.c.job_id)))
 
 

@@ -17,6 +17,7 @@ from airflow_provider_eaco.core.lifecycle import FINAL_PHASES, JobPhase
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.observed import ObservedReport, ObservedTask
+from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.store import jobs
 from airflow_provider_eaco.store.columns import Instant
 from airflow_provider_eaco.store.energy import bring_to, note_run
@@ -29,7 +30,6 @@ from airflow_provider_eaco.store.schema import lease as lease_table
 from airflow_provider_eaco.store.schema import node as node_table
 from airflow_provider_eaco.store.session import upsert
 
-OWNER = "observed"
 # What the story of an observed job says once it has been decided about.
 OBSERVED_EVENT = "observed"
 # A node that has said nothing for so many time-outs is not only late.
@@ -52,9 +52,13 @@ class TakenIn:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNow:
-    """Where observed tasks run, oldest first, and the nodes whose samplers have told of them lately."""
+    """Where observed tasks run, oldest first, their jobs, and the nodes whose samplers have told lately.
+
+    ``jobs`` has also those whose process is gone and that have not ended yet.
+    """
 
     leases: tuple[Lease, ...]
+    jobs: tuple[JobRecord, ...]
     nodes: frozenset[str]
 
 
@@ -112,14 +116,13 @@ class SqlObservedTasks(SqlNodeReports):
             sampled = {row.node: row.sampled_at for row in connection.execute(told)}
             query = select(node_table.c.name).where(~node_table.c.available, ~node_table.c.forgotten)
             nodes = frozenset(connection.scalars(query)) & sampled.keys()
-            # Of a job that runs no more the lease has ended as late as those of its node that do.
-            running = select(job_table.c.job_id).where(job_table.c.phase == JobPhase.RUNNING.value)
-            leases = leases_of(
-                connection,
-                _OBSERVED,
-                lease_table.c.released_at >= oldest_s,
-                lease_table.c.job_id.in_(running),
+            running = jobs.select_records().where(
+                job_table.c.owner == jobs.OBSERVED, job_table.c.phase == JobPhase.RUNNING.value
             )
+            records = jobs.records_of(connection.execute(running))
+            names = [record.job.job_id for record in records]
+            of_running = (lease_table.c.released_at >= oldest_s, lease_table.c.job_id.in_(names))
+            leases = leases_of(connection, _OBSERVED, *of_running)
             ends = dict(
                 map(
                     tuple,
@@ -136,7 +139,7 @@ class SqlObservedTasks(SqlNodeReports):
             if lease.placement.node in nodes and ends[lease.token] >= sampled[lease.placement.node]
         ]
         ordered = sorted(living, key=lambda lease: (lease.granted_s, lease.token))
-        return ObservedNow(tuple(ordered), nodes)
+        return ObservedNow(tuple(ordered), tuple(records), nodes)
 
     def lease_of(self, job_id: str) -> Lease | None:
         """Return where the job was observed last, ``None`` if it never was."""
@@ -170,13 +173,13 @@ def _begin(connection: Connection, node: str, task: ObservedTask, job: Job, now_
     if connection.execute(held).first() is not None:
         return None
     began_s = now_s - task.running_s
-    jobs.add_waiting(connection, job, OWNER)
+    jobs.add_waiting(connection, job, jobs.OBSERVED)
     of_job = update(job_table).where(job_table.c.job_id == task.job_id)
     connection.execute(
         of_job.values(
             phase=JobPhase.RUNNING.value,
             process=task.process,
-            owner=OWNER,
+            owner=jobs.OBSERVED,
             requeued_by=None,
             started_at=func.coalesce(job_table.c.started_at, literal(began_s, Instant)),
             ended_at=None,
@@ -189,7 +192,7 @@ def _begin(connection: Connection, node: str, task: ObservedTask, job: Job, now_
         gpu_uuids=task.gpu_uuids,
         state=LeaseState.OBSERVED.value,
         set_version=0,
-        owner=OWNER,
+        owner=jobs.OBSERVED,
         granted_at=began_s,
         # What nobody granted counts against nobody's share.
         charged_s=0.0,
@@ -222,7 +225,7 @@ def _end(connection: Connection, job_id: str, phase: JobPhase, now_s: float) -> 
 def _silent(connection: Connection, since_s: float) -> tuple[str, ...]:
     heard = select(lease_table.c.job_id).where(_OBSERVED, lease_table.c.released_at >= since_s)
     query = select(job_table.c.job_id).where(
-        job_table.c.owner == OWNER,
+        job_table.c.owner == jobs.OBSERVED,
         job_table.c.phase == JobPhase.RUNNING.value,
         job_table.c.job_id.not_in(heard),
     )

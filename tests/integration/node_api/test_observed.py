@@ -34,7 +34,7 @@ def test_a_task_is_metered_decided_about_and_ends_with_a_record(sampled: Sampled
     assert sampled.events(1)["observed"].startswith(
         f"it runs on 1 GPU of {NODE}, granted by nobody; it would have been admitted: 1 GPU on {NODE}, alone"
     )
-    assert sampled.ledger.view().leases == ()
+    assert (sampled.ledger.view().leases, sampled.ledger.view().jobs) == ((), ())
     assert story.energy is not None
     assert story.energy.energy_j is not None
     assert 0 < story.energy.energy_j < 4000
@@ -214,6 +214,36 @@ def test_a_sampler_that_is_started_anew_goes_on_with_the_same_record(sampled: Sa
     assert before.energy.energy_j is not None
     assert (after.energy.energy_j or 0) >= before.energy.energy_j
     assert after.energy.partial
+
+
+def test_a_task_that_comes_back_goes_on_with_its_record(sampled: Sampled) -> None:
+    """Rescheduled, with its id and another process: another lease of the same job, and joules of both."""
+    first = sampled.task(1, pid=10)
+    sampled.use((0, 10))
+    sampled.pass_s(10)
+    first.alive = False
+    sampled.use()
+    sampled.state(1, "up_for_reschedule")
+    sampled.pass_s(6)
+    story = sampled.story(1)
+    assert story is not None
+    assert story.record.phase is JobPhase.YIELDED
+    again = sampled.task(1, pid=11)
+    sampled.use((1, 11))
+    sampled.pass_s(10)
+    story = sampled.story(1)
+    assert story is not None
+    assert story.record.phase is JobPhase.RUNNING
+    again.alive = False
+    sampled.use()
+    sampled.state(1, "success")
+    sampled.pass_s(6)
+    story = sampled.story(1)
+    assert story is not None
+    assert story.energy is not None
+    assert story.record.phase is JobPhase.FINISHED
+    assert [lease.placement.gpu_uuids for lease in story.leases] == [(uuid,) for uuid in sampled.uuids]
+    assert story.energy.per_gpu_j == {uuid: pytest.approx(1000, abs=201) for uuid in sampled.uuids}
 
 
 def test_a_task_that_ended_unseen_ends_as_airflow_says(sampled: Sampled) -> None:

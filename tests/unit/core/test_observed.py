@@ -20,9 +20,11 @@ def lease(job_id: str, *indexes: int, token: int, granted_s: float = 0.0) -> Lea
 
 
 def view(*leases: Lease) -> LedgerView:
-    names = ("a", "b", "c", "held")
-    jobs = tuple(JobRecord(make_job(name, gpus=1), JobPhase.RUNNING, "observed") for name in names)
-    return LedgerView(0.0, (NODE,), jobs, leases)
+    held = JobRecord(make_job("held", gpus=1), JobPhase.RUNNING, "me")
+    return LedgerView(0.0, (NODE,), (held,), leases)
+
+
+RECORDS = tuple(JobRecord(make_job(name, gpus=1), JobPhase.RUNNING, "observed") for name in "abc")
 
 
 def test_those_that_began_before_it_hold_their_gpus() -> None:
@@ -32,7 +34,7 @@ def test_those_that_began_before_it_hold_their_gpus() -> None:
         lease("b", 1, token=2, granted_s=5),
         lease("c", 2, token=3, granted_s=9),
     ]
-    seen, contested = seen_with_observed(view(), observed, {"n1"}, "b")
+    seen, contested = seen_with_observed(view(), observed, RECORDS, {"n1"}, "b")
     assert [(each.job_id, each.state) for each in seen.leases] == [("a", LeaseState.EXCLUSIVE)]
     assert contested == frozenset()
     assert {each.job.job_id: each.phase for each in seen.jobs if each.phase is JobPhase.WAITING} == {
@@ -43,14 +45,14 @@ def test_those_that_began_before_it_hold_their_gpus() -> None:
 
 def test_a_node_without_a_sampler_stays_as_it_is() -> None:
     """One that is unavailable for another reason is not offered."""
-    seen, _ = seen_with_observed(view(), [], set(), "a")
+    seen, _ = seen_with_observed(view(), [], (), set(), "a")
     assert [node.available for node in seen.nodes] == [False]
 
 
 def test_those_on_one_set_share_it_and_count_as_confirmed() -> None:
     """They run on together whatever anybody says."""
     observed = [lease("a", 0, token=1), lease("b", 0, token=2), lease("c", 1, token=3, granted_s=9)]
-    seen, contested = seen_with_observed(view(), observed, {"n1"}, "c")
+    seen, contested = seen_with_observed(view(), observed, RECORDS, {"n1"}, "c")
     assert {each.state for each in seen.leases} == {LeaseState.CONFIRMED}
     assert contested == frozenset()
 
@@ -58,16 +60,18 @@ def test_those_on_one_set_share_it_and_count_as_confirmed() -> None:
 def test_sets_that_overlap_are_nobody_s() -> None:
     """All GPUs of both, also where one of the two is held by right."""
     observed = [lease("a", 0, 1, token=1), lease("b", 1, 2, token=2), lease("c", 2, token=3, granted_s=9)]
-    seen, contested = seen_with_observed(view(), observed, {"n1"}, "c")
+    seen, contested = seen_with_observed(view(), observed, RECORDS, {"n1"}, "c")
     assert (seen.leases, contested) == ((), frozenset(UUIDS))
     held = replace(lease("held", 0, token=4), state=LeaseState.EXCLUSIVE)
-    seen, contested = seen_with_observed(view(held), observed[:1], {"n1"}, "c")
+    seen, contested = seen_with_observed(view(held), observed[:1], RECORDS, {"n1"}, "c")
     assert (seen.leases, contested) == ((held,), frozenset(UUIDS[:2]))
 
 
 def test_for_any_other_job_all_observed_ones_are_there() -> None:
     """Nobody is left out when it is planned for those that really wait."""
     observed = [lease("a", 0, token=1), lease("b", 1, token=2)]
-    seen, _ = seen_with_observed(view(), observed, {"n1"}, "")
+    seen, _ = seen_with_observed(view(), observed, RECORDS, {"n1"}, "")
     assert [each.job_id for each in seen.leases] == ["a", "b"]
-    assert {each.phase for each in seen.jobs} == {JobPhase.RUNNING}
+    assert {each.job.job_id: each.phase for each in seen.jobs} == dict.fromkeys(
+        ("held", "a", "b", "c"), JobPhase.RUNNING
+    )
