@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -218,9 +219,10 @@ def _decisions_about(connection: Connection, record: JobRecord) -> list[StoredDe
     """Return the job's own admissions, and the answers to its kinds while it waited as one of them."""
     job = record.job
     admissions = decisions_of(connection, decision_table.c.job_id == job.job_id)
-    until_s: dict[str, float | None] = {found.kind_id: found.decided_s for found in admissions}
+    # What the cycle that admitted it told others of its kind was not told to it.
+    until_s = {found.kind_id: math.nextafter(found.decided_s, -math.inf) for found in admissions}
     if record.phase in {JobPhase.WAITING, JobPhase.REJECTED, JobPhase.REMOVED}:
-        until_s[kind_id(job.kind)] = record.ended_s
+        until_s[kind_id(job.kind)] = math.inf if record.ended_s is None else record.ended_s
     of_kinds = decisions_of(
         connection,
         decision_table.c.job_id.is_(None),
@@ -230,6 +232,6 @@ def _decisions_about(connection: Connection, record: JobRecord) -> list[StoredDe
     return sorted([*admissions, *heard], key=lambda found: (found.decided_s, found.decision_id))
 
 
-def _heard(found: StoredDecision, queued_s: float, until_s: float | None) -> bool:
+def _heard(found: StoredDecision, queued_s: float, until_s: float) -> bool:
     ended_before = found.ended_s is not None and found.ended_s < queued_s
-    return not ended_before and (until_s is None or found.decided_s <= until_s)
+    return not ended_before and found.decided_s <= until_s

@@ -235,6 +235,22 @@ def test_a_story_tells_the_whole_way_of_a_job(
     assert (story.entry.position, story.entry.length) == (1, 1)
 
 
+def test_who_was_admitted_was_not_told_what_the_rest_of_its_kind_was(
+    ledger: SqlLedger, log: SqlDecisionLog, reader: ReadModel, clock: ManualClock
+) -> None:
+    """One cycle admits a job and holds another of its kind: each story has its own answer and no other."""
+    first, second = queue_up(ledger, clock, "first", "second")
+    own = KindDecision(first.kind, ("first",), AdmissionDecision(Verdict.ADMIT, placement=place(0)))
+    log.record(Plan("eaco", clock.now_s(), decisions=(own, KindDecision(second.kind, ("second",), FULL))))
+    grant(ledger, "first", place(0))
+    verdicts = {
+        job_id: [found.decision.verdict for found in story.decisions]
+        for job_id in ("first", "second")
+        if (story := reader.story(job_id)) is not None
+    }
+    assert verdicts == {"first": [Verdict.ADMIT], "second": [Verdict.HOLD]}
+
+
 def test_a_rejected_job_keeps_its_reason(
     ledger: SqlLedger, log: SqlDecisionLog, reader: ReadModel, clock: ManualClock
 ) -> None:
