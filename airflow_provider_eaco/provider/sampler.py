@@ -79,11 +79,8 @@ class Sampler:
     def run(self) -> None:
         """Work until :meth:`stop`."""
         while not self._stopped.wait(_LOOK_S):
-            try:
-                self.step()
-            except Exception:
-                log.exception("What runs on the GPUs was not looked at; it is tried again")
-        self._report()
+            self._try(self.step)
+        self._try(self._report)
 
     def close(self) -> None:
         """Stop measuring."""
@@ -95,6 +92,12 @@ class Sampler:
         news = self._close_ended()
         if news or self._monotonic() - self._reported_s >= self._api.interval_s:
             self._report()
+
+    def _try(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            log.exception("What runs on the GPUs was not looked at or told; it is tried again")
 
     def _close_ended(self) -> bool:
         """Take in all that is known of tasks that have ended since the last look; return whether any has."""
