@@ -183,21 +183,16 @@ def ingest_one(
     record: JobRecord,
     residents: int,
     node: Node,
-) -> TaskInstruction | None:
+) -> None:
     """Take reports of one job in, as :func:`ingest` does, without a view of the ledger.
-
-    ``None`` if all of them are ignored.
 
     :param reports: each with its instant, oldest first; since the first of them nobody came or left there.
     :param residents: how many hold the GPUs of the job.
     :param node: theirs.
     """
     own = [(at_s, report) for at_s, report in reports if report.token == lease.token]
-    if not own:
-        return None
-    _take(ledger, profiles, own, (lease, record), (node,), alone=residents == 1)
-    leaves = lease.state is LeaseState.YIELDING
-    return TaskInstruction(lease.job_id, lease.token, lease.set_version, leaves, residents)
+    if own:
+        _take(ledger, profiles, own, (lease, record), (node,), alone=residents == 1)
 
 
 def _take(

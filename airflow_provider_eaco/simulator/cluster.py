@@ -114,12 +114,15 @@ class VirtualCluster:
 
         :param is_quiet: whether this job's may be passed; the first of another job stays ahead.
         """
-        while (at_s := self.next_event_s()) is not None and at_s <= until_s:
-            _, happening, _, _, job_id = self._events[0]
-            if happening is not Happening.EPOCH or not is_quiet(job_id):
+        events = self._events
+        while events and events[0][0] <= until_s:
+            at_s, happening, _, _, job_id = event = events[0]
+            holds = self._holds(event)
+            if holds and (happening is not Happening.EPOCH or not is_quiet(job_id)):
                 return
-            heapq.heappop(self._events)
-            self._pass_point(job_id, happening, at_s)
+            heapq.heappop(events)
+            if holds:
+                self._pass_point(job_id, happening, at_s)
 
     def place(self, job: TraceJob, node: str, gpus: tuple[int, ...], now_s: float) -> bool:
         """Give the job these GPUs; return whether it runs, ``False`` if its node has to wake up first.

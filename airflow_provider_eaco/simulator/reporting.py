@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
-from airflow_provider_eaco.engine.progress import Report, TaskInstruction, UnitTime, ingest_one
+from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest_one
 from airflow_provider_eaco.simulator.beliefs import UNIT_S
 from airflow_provider_eaco.simulator.cluster import VirtualCluster
 from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
@@ -54,17 +54,17 @@ class Reporting:
         """
         self._cluster.pass_epochs(until_s, self._is_quiet)
 
-    def tell(self, job_id: str) -> TaskInstruction | None:
-        """Take in what the job has completed; return what it is told, ``None`` if there was nothing."""
+    def tell(self, job_id: str) -> Lease | None:
+        """Take in what the job has completed; return its lease, ``None`` if it holds none."""
         self._untold.pop(job_id, None)
-        epochs = self._cluster.run_of(job_id).untold
-        standing = self._ledger.standing_of(job_id) if epochs else None
+        standing = self._ledger.standing_of(job_id)
         if standing is None:
             return None
         lease, record, residents = standing
+        epochs = self._cluster.run_of(job_id).untold
         reports = [(epoch.ended_s, self._report(epoch, lease)) for epoch in epochs]
         epochs.clear()
-        return ingest_one(
+        ingest_one(
             self._ledger,
             self._profiles,
             reports,
@@ -73,6 +73,7 @@ class Reporting:
             residents=residents,
             node=self._nodes[lease.placement.node],
         )
+        return lease
 
     def tell_all(self) -> None:
         """Take in what was passed."""

@@ -22,7 +22,6 @@ from airflow_provider_eaco.core.ports import RunMeter
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
 from airflow_provider_eaco.engine.prices import EnergyPricing
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
-from airflow_provider_eaco.engine.progress import TaskInstruction
 from airflow_provider_eaco.simulator.beliefs import UNIT_S, believed_book
 from airflow_provider_eaco.simulator.clock import VirtualClock
 from airflow_provider_eaco.simulator.cluster import OutOfMemoryError, VirtualCluster
@@ -315,21 +314,20 @@ class Simulation:
 
     def _report(self, job_ids: list[str], now_s: float) -> bool:
         """Take the reports of a finished epoch in; return whether there is something to plan."""
-        told: list[TaskInstruction | None] = []
-        in_trial = news = False
+        leaving: list[Lease] = []
+        in_trial = False
         for job_id in job_ids:
-            lease = self.ledger.lease_of(job_id)
+            lease = self._reporting.tell(job_id)
             if lease is not None:
-                told.append(self._reporting.tell(job_id))
                 self._trials.touch(lease)
                 in_trial = in_trial or lease.state is LeaseState.TRIAL
-        for instruction in told:
-            if instruction is not None and instruction.yield_asked:
-                self._give_way(instruction.job_id, instruction.token, now_s)
-                news = True
+                if lease.state is LeaseState.YIELDING:
+                    leaving.append(lease)
+        for lease in leaving:
+            self._give_way(lease.job_id, lease.token, now_s)
         # A trial that ends with somebody's leaving was news already.
-        if news or not self._shares:
-            return news
+        if leaving:
+            return True
         return self._waiting > 0 or (in_trial and self._trials.are_news(now_s, self._look_again_s))
 
     def _give_way(self, job_id: str, token: int, now_s: float) -> None:

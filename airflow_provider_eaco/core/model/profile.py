@@ -162,7 +162,7 @@ class ProfileBook:
 
     def solo_of(self, family: str, gpu_model: str, gpu_count: int) -> SoloProfile | None:
         """Return the profile for exactly this GPU model and count; another model's is never reused (C60)."""
-        return self.solo.get(ProfileKey(family_set((family,)), gpu_model, gpu_count))
+        return self.solo.get(ProfileKey(FamilySet((family,)), gpu_model, gpu_count))
 
     def fresh_solo_of(self, family: str, gpu_model: str, gpu_count: int) -> SoloProfile | None:
         """Return the profile unless it is stale; nothing about sharing is decided by a stale one (C61)."""

@@ -224,14 +224,19 @@ class CycleFacts:
 
     def meets_alike(self, before: GpuSet, held: GpuSet) -> bool:
         """Tell whether the sets, on the same GPUs, are open, closed and full alike, whatever was reported."""
-        return len(before.residents) == len(held.residents) and all(
-            was.job.request is now.job.request
-            and was.state is now.state
-            and was.job.job_id == now.job.job_id
-            and was.job.priority == now.job.priority
-            and was.job.progress.out_of_memory == now.job.progress.out_of_memory
-            for was, now in zip(before.residents, held.residents, strict=True)
-        )
+        if len(before.residents) != len(held.residents):
+            return False
+        for was, now in zip(before.residents, held.residents, strict=True):
+            before_job, job = was.job, now.job
+            if (
+                before_job.request is not job.request
+                or was.state is not now.state
+                or before_job.job_id != job.job_id
+                or before_job.priority != job.priority
+                or before_job.progress.out_of_memory != job.progress.out_of_memory
+            ):
+                return False
+        return True
 
     def _closed(self, held: GpuSet, node: Node) -> str | None:
         if node.draining or not node.available or not all(map(self.is_sound, held.gpus)):
