@@ -93,7 +93,7 @@ class Reason(Enum):
             "the best set would slow it {predicted:.3f} times and ask for {utilisation_pct:.0f} % of the "
             "GPUs' time; allowed: {limit}"
         ),
-        "raise max_stretch, or wait for free GPUs",
+        "raise the task's max_stretch or the pool's utilisation_limit_pct, or wait for free GPUs",
     )
     NO_ENERGY_GAIN = (
         "no_energy_gain",

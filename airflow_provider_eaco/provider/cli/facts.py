@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.errors import EacoError
-from airflow_provider_eaco.core.model.gpu import GpuReading, Node
+from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.node_power import NodePowerState
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything of one instant. The nodes of ``view`` are available as the planner judges it; ``sleeping``
-    are those that sleep or wake by our will, and that somebody here would wake.
+    """Everything of one instant. The nodes of ``view`` are available as the planner judges it; of those that
+    do not report neither health nor a reading is known. ``sleeping`` are those that sleep or wake by our
+    will, and that somebody here would wake.
     """
 
     view: LedgerView
@@ -57,17 +58,35 @@ def read_facts(store: Store | None = None) -> Facts:
     settings = load_settings()
     states = tuple(present_pools(settings))
     may_sleep = {each.node for each in settings.node_sleep}
+    view, timeout_s = overview.view, settings.node_timeout_s
+    silent = {node.name for node in view.nodes if not _reports(node, view.now_s, timeout_s)}
+    unseen = {gpu.uuid for node in view.nodes if node.name in silent for gpu in node.gpus}
     return Facts(
-        view=judged(overview.view, settings.node_timeout_s),
+        view=_without_health(judged(view, timeout_s), silent),
         states=states,
         queue=overview.queue,
-        readings=overview.readings,
+        readings={uuid: each for uuid, each in overview.readings.items() if uuid not in unseen},
         energy_j=overview.energy_j,
         energy_of=overview.energy_of,
         profiles=store.profiles.book,
         limits=overview.limits,
         sleeping={name: state for name, state in store.node_sleep.states().items() if name in may_sleep},
     )
+
+
+def _reports(node: Node, now_s: float, timeout_s: float) -> bool:
+    return node.available if node.last_report_s is None else now_s - node.last_report_s <= timeout_s
+
+
+def _without_health(view: LedgerView, silent: Collection[str]) -> LedgerView:
+    """Return the view in which nobody knows how the GPUs of these nodes are."""
+
+    def of(node: Node) -> Node:
+        if node.name not in silent:
+            return node
+        return replace(node, gpus=tuple(replace(gpu, health=GpuHealth.UNKNOWN) for gpu in node.gpus))
+
+    return replace(view, nodes=tuple(of(node) for node in view.nodes), kept_index=None)
 
 
 def starts_of(facts: Facts) -> dict[str, ExpectedStart]:

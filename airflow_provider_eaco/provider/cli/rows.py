@@ -36,7 +36,7 @@ NO_WORKER = "no GPU workers registered"
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node. ``gpus_unknown`` are those whose health nobody knows: all of a node that is unavailable."""
+    """One node. ``gpus_unknown`` are those whose health nobody knows: all of a node that does not report."""
 
     node: str
     state: str
@@ -129,9 +129,8 @@ def _node_row(
         gpu_model=", ".join(sorted(models)) or UNKNOWN,
         gpus=str(len(node.gpus)),
         gpus_used=str(len(used_gpus(node, view.leases))),
-        gpus_unhealthy=str(health[GpuHealth.UNHEALTHY] if node.available else 0),
-        # Nobody knows how the GPUs of a node are that does not report.
-        gpus_unknown=str(health[GpuHealth.UNKNOWN] if node.available else len(node.gpus)),
+        gpus_unhealthy=str(health[GpuHealth.UNHEALTHY]),
+        gpus_unknown=str(health[GpuHealth.UNKNOWN]),
         power=shown_number(power_w(node.gpus, readings), 0, "W"),
         last_report=_age(node.last_report_s, view.now_s),
     )

@@ -12,7 +12,6 @@ import yaml
 from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.core.model.gpu import GpuReading
-from airflow_provider_eaco.core.model.node_power import NodePower
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.provider.settings import load_settings
 from airflow_provider_eaco.store import schema
@@ -51,39 +50,6 @@ def test_status_counts_what_there_is(cluster: Cluster, cli: Cli) -> None:
     assert (airflow_pool["slots"], airflow_pool["used"], airflow_pool["open"]) == ("100", "2", "98")
     assert [node["node"] for node in status["nodes"]] == ["n1", "n2"]
     assert (status["power"], status["energy"]) == ("unknown", "unknown")
-
-
-def test_a_silent_node_is_unavailable_after_the_time_that_is_set(
-    cluster: Cluster, cli: Cli, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``[eaco] node_timeout`` decides for the commands as it does for the planner."""
-    cluster.add_node()
-    ago = sa.update(schema.node).values(last_report_at=sa.func.datetime("now", "-70 seconds"))
-    with engine.begin() as connection:
-        connection.execute(ago)
-    assert cli("nodes", "-o", "json").json()[0]["state"] == "unavailable"
-    monkeypatch.setenv("AIRFLOW__EACO__NODE_TIMEOUT", "90")
-    load_settings.cache_clear()
-    assert cli("nodes", "-o", "json").json()[0]["state"] == "available"
-
-
-@pytest.mark.parametrize("power", [NodePower.ASLEEP, NodePower.WAKING])
-def test_a_node_that_was_put_to_sleep_says_so_while_somebody_would_wake_it(
-    power: NodePower, cluster: Cluster, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In ``nodes`` and ``status``; one that is in ``[eaco] node_sleep`` no more is what it would be else."""
-    cluster.add_node("n1", available=False)
-    cluster.add_node("n2", available=False)
-    for name in ("n1", "n2"):
-        assert cluster.store.node_sleep.move(name, None, power)
-    commands = '{"n1": {"sleep": ["/bin/true"], "wake": ["/bin/true"]}}'
-    monkeypatch.setenv("AIRFLOW__EACO__NODE_SLEEP", commands)
-    load_settings.cache_clear()
-    states = {"n1": power.value, "n2": "unavailable"}
-    gpus = cli("nodes", "-o", "json").json()
-    assert {row["node"]: row["state"] for row in gpus if "state" in row} == states
-    nodes = cli("status", "-o", "json").json()[0]["nodes"]
-    assert {row["node"]: row["state"] for row in nodes} == states
 
 
 def test_status_in_words_has_every_section(cluster: Cluster, cli: Cli) -> None:

@@ -16,7 +16,7 @@ from airflow_provider_eaco.core.model.pool import PoolMode, PoolSettings
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, SoloProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
-from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows, summary
+from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows
 from airflow_provider_eaco.provider.cli.profile_rows import profile_details, profile_rows
 from airflow_provider_eaco.provider.cli.rows import (
     columns,
@@ -125,13 +125,6 @@ def test_a_gpu_pool_counts_its_jobs_and_gpus() -> None:
     assert (row.mode, row.policy, row.ordering) == ("exclusive", "exclusive", "fifo")
     assert (row.gpus, row.gpus_used, row.gpus_shared) == ("2", "1", "1")
     assert (row.waiting, row.on_hold, row.running) == ("1", "0", "2")
-
-
-def test_the_gpus_of_a_node_that_does_not_report_are_unknown() -> None:
-    """What was last seen of a silent node is not shown as its present health."""
-    silent = Node("n1", gpus("n1", 2, GpuHealth.UNHEALTHY), available=False)
-    total = summary(view(nodes=(silent,)), {}, None)
-    assert (total.gpus, total.gpus_unhealthy, total.gpus_unknown, total.power) == ("2", "0", "2", "unknown")
 
 
 def test_a_shared_gpu_is_used_once() -> None:
