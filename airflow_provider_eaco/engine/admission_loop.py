@@ -133,19 +133,19 @@ class AdmissionLoop:
         return cycle.report(planned=True)
 
     def judge_ahead(
-        self, settings: PoolSettings, node: Node, members: tuple[Member, ...], now_s: float
+        self, pool: PoolState, node: Node, members: tuple[Member, ...], now_s: float
     ) -> tuple[GpuSet, Review | None] | None:
         """Return a set and what a cycle at ``now_s`` would do about it; ``None``: nobody can be judged there.
 
+        :param pool: of the set; reviews look at its settings alone.
         :param members: all who hold the GPUs, two or more.
         :param node: as the ledger has it.
         """
         held = self._builder.set_ahead(node, members)
         if held is None or len(held.residents) < len(members):
             return None
-        pool, states = PoolState(settings), {node.name: NodeState(node)}
-        snapshot = ClusterSnapshot(now_s, pool, states, profiles=self._profiles.book())
-        return held, self._policy(settings).review(held, snapshot)
+        snapshot = ClusterSnapshot(now_s, pool, {node.name: NodeState(node)}, profiles=self._profiles.book())
+        return held, self._policy(pool.settings).review(held, snapshot)
 
     def _plan_all(self, readings: Sequence[GpuReading], cycle: _Cycle) -> None:
         pools = tuple(self._pools())

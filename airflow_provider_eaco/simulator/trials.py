@@ -8,6 +8,7 @@ from functools import partial
 from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolMode
+from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.policy.base import judges_sets_alone
 from airflow_provider_eaco.core.policy.registry import make_policy
 from airflow_provider_eaco.engine.admission_loop import AdmissionLoop, CycleReport
@@ -38,7 +39,7 @@ class Trials:
         settings = scenario.settings
         sets_alone = judges_sets_alone(make_policy(settings)) and not scenario.steers
         if sets_alone and settings.mode is PoolMode.SHARE:
-            judge = partial(loop.judge_ahead, settings)
+            judge = partial(loop.judge_ahead, PoolState(settings))
             self._watch = SetWatch(judge, settings.trial_limit_s, profiles, ledger.members_on)
 
     def touch(self, lease: Lease) -> None:

@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_eaco.core.model.instruction import Confirm
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.policy.base import judges_sets_alone
 from airflow_provider_eaco.core.policy.eaco import EacoPolicy
 from airflow_provider_eaco.core.policy.exclusive import ExclusivePolicy
@@ -33,7 +34,7 @@ class Watched(Rig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        judge = partial(self.loop.judge_ahead, SETTINGS)
+        judge = partial(self.loop.judge_ahead, PoolState(SETTINGS))
         self.watch = SetWatch(judge, SETTINGS.trial_limit_s, self.profiles, self.ledger.members_on)
         self.add(make_job("a", "A", gpus=1), make_job("b", "B", gpus=1))
         self.loop.run_once()
@@ -63,7 +64,7 @@ def test_a_trial_is_due_when_the_last_member_has_its_unit(rig: Watched) -> None:
     assert rig.is_due()
     assert rig.is_due()
     members = rig.ledger.members_on(rig.held("a").placement)
-    judged = rig.loop.judge_ahead(SETTINGS, rig.ledger.view().nodes[0], members, rig.clock.now_s())
+    judged = rig.loop.judge_ahead(PoolState(SETTINGS), rig.ledger.view().nodes[0], members, rig.clock.now_s())
     assert judged is not None
     assert isinstance(judged[1], Confirm)
     assert rig.loop.run_once().confirmed == (rig.held("a").placement,)
@@ -87,7 +88,7 @@ def test_other_beliefs_about_a_member_have_its_set_judged_anew(rig: Watched) -> 
     changes; what is believed of the set itself decides nothing.
     """
     asked = []
-    judge = partial(rig.loop.judge_ahead, SETTINGS)
+    judge = partial(rig.loop.judge_ahead, PoolState(SETTINGS))
 
     def noted(node, members, now_s):
         asked.append(len(members))
