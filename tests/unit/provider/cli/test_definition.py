@@ -53,7 +53,12 @@ def test_every_listing_has_an_output() -> None:
         for name, command in verbs(get_eaco_cli_commands())
         if not any("--output" in argument.flags for argument in command.args)
     ]
-    assert without == ["airflow eaco worker", "airflow eaco profiles export", "airflow eaco db remove"]
+    assert [name.removeprefix("airflow eaco ") for name in without] == [
+        "worker",
+        "sampler",
+        "profiles export",
+        "db remove",
+    ]
 
 
 def test_the_document_names_every_verb_option_and_column() -> None:
