@@ -49,6 +49,7 @@ def test_a_task_is_metered_decided_about_and_ends_with_a_record(sampled: Sampled
     assert story.energy.energy_j == pytest.approx(40 * 100, abs=101)
     assert (story.energy.methods, story.energy.partial) == ({EnergyMethod.COUNTER}, False)
     assert story.record.phase is JobPhase.FINISHED
+    assert [event.event for event in story.events] == ["observed", "energy"]
     assert "from the device's counter" in sampled.events(1)["energy"]
     learned = SqlProfileStore(sampled.database, built_in_book()).book()
     solo = learned.solo_of(story.record.job.request.family, "V100", 1)
