@@ -229,8 +229,8 @@ class TappedSource:
         self._source.close()
 
     def _tell(self, sample: MachineSample) -> None:
-        # Where nothing could be read nobody has left.
-        if sample.problem is None and self.meter is not None:
+        # A sample with a problem shows no GPU, so that of all it is not known who is there.
+        if self.meter is not None:
             self.meter.occupy(self._tasks.look(pids_by_gpu(sample)))
 
 

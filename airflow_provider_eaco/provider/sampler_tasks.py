@@ -114,21 +114,20 @@ class TaskTable:
         self._began_s = clock()
 
     def look(self, pids_by_gpu: Mapping[str, Iterable[int] | None]) -> tuple[Occupant, ...]:
-        """Take one look in and return who holds which GPUs now; ``None``: who is on that GPU is not known.
+        """Take one look in and return who holds which GPUs now.
 
-        A task that was on such a GPU counts as being there still.
+        Of a GPU with ``None``, and of one that is left out, it is not known who is there. A task that was on such a GPU counts as being there still, as long as it lives.
         """
         with self._lock:
-            unknown = {uuid for uuid, pids in pids_by_gpu.items() if pids is None}
             # By GPU, whose processes compute there; None for strangers.
             there: dict[str, set[str | None]] = {}
             for uuid, pids in pids_by_gpu.items():
                 owners = [self._task_of(pid) for pid in pids or ()]
                 there[uuid] = {None if task is None else task.found.name for task in owners}
-            if not unknown:
+            if pids_by_gpu and None not in pids_by_gpu.values():
                 self._finder.keep({pid for pids in pids_by_gpu.values() for pid in pids or ()})
             for name, task in self._tasks.items():
-                still = unknown & set(task.present)
+                still = {uuid for uuid in task.present if pids_by_gpu.get(uuid) is None}
                 seen = {uuid for uuid, names in there.items() if name in names}
                 if still or any(there[uuid] != {name} for uuid in seen):
                     task.alone = False

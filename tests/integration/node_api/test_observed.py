@@ -267,6 +267,24 @@ def test_a_task_that_ended_unseen_ends_as_airflow_says(sampled: Sampled) -> None
     assert story.record.phase is JobPhase.FINISHED
 
 
+def test_a_task_that_ends_while_nvml_is_gone_ends(sampled: Sampled) -> None:
+    """Nothing can be read of the GPUs, and the process is gone all the same."""
+    task = sampled.task(1, pid=10)
+    sampled.use((0, 10))
+    sampled.pass_s(10)
+    sampled.machine.errors = {"nvmlDeviceGetPowerUsage": 18, "nvmlInitWithFlags": 18}
+    sampled.pass_s(5)
+    story = sampled.story(1)
+    assert story is not None
+    assert story.record.phase is JobPhase.RUNNING
+    task.alive = False
+    sampled.state(1, "success")
+    sampled.pass_s(6)
+    story = sampled.story(1)
+    assert story is not None
+    assert story.record.phase is JobPhase.FINISHED
+
+
 def test_an_api_that_is_away_loses_nothing(sampled: Sampled) -> None:
     """What was seen meanwhile is told when it is back, with all the joules."""
     task = sampled.task(1, pid=10)

@@ -85,6 +85,19 @@ def test_where_nobody_can_be_listed_nobody_has_left(bench: Bench) -> None:
     assert bench.look(g0=(), g1=None) == {}
 
 
+def test_where_no_gpu_can_be_seen_a_task_still_ends(bench: Bench) -> None:
+    """NVML is gone: whoever was there is there still, until its process is gone."""
+    found = bench.finder.tasks[10] = Found("a")
+    bench.look(g0=(10,))
+    assert bench.look() == {"a": ("g0",)}
+    [task] = bench.table.tasks()
+    assert not task.alone
+    assert bench.finder.kept == [{10}]
+    found.alive = False
+    assert bench.look() == {}
+    assert task.ended_s is not None
+
+
 @pytest.mark.parametrize(("other", "alone"), [(None, False), ("b", False), ("a", True)])
 def test_alone_is_who_shares_no_gpu_with_another_process(
     other: str | None, alone: bool, bench: Bench
