@@ -116,7 +116,8 @@ class TaskTable:
     def look(self, pids_by_gpu: Mapping[str, Iterable[int] | None]) -> tuple[Occupant, ...]:
         """Take one look in and return who holds which GPUs now.
 
-        Of a GPU with ``None``, and of one that is left out, it is not known who is there. A task that was on such a GPU counts as being there still, as long as it lives.
+        Of a GPU with ``None``, and of one that is left out, it is not known who is there. A task that was on
+        such a GPU counts as being there still, as long as it lives.
         """
         with self._lock:
             # By GPU, whose processes compute there; None for strangers.
