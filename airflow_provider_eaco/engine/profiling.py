@@ -55,8 +55,9 @@ def ended_run(
 def learn_run(profiles: ProfileStore, run: EndedRun, now_s: float) -> SoloProfile | None:
     """Take a complete run into its family's profile; return the profile, or ``None`` if it taught nothing.
 
-    A failed, killed or yielded run teaches nothing (C62). Unit times count only as far as the job ran alone.
-    The memory peak is that of the hungriest complete run and never falls (C37).
+    A failed, killed or yielded run teaches nothing (C62). Unit times count only as far as the job ran alone;
+    a run that never did leaves them with their source, age and samples. The memory peak is that of the
+    hungriest complete run and never falls (C37).
     """
     progress = run.job.progress
     meter = run.meter or RunMeter()
@@ -70,13 +71,14 @@ def learn_run(profiles: ProfileStore, run: EndedRun, now_s: float) -> SoloProfil
     if own.mean is not None and own.mean > 0:
         units = _measured_units(known).merged(own)
         learned = replace(learned, unit_s=units.mean, spread_s=units.spread, samples=units.samples)
+        learned = replace(learned, source=ProfileSource.MEASURED, updated_s=now_s)
+    elif known is None:
+        learned = replace(learned, updated_s=now_s)
     complete = progress.units_total is not None and progress.units_done >= progress.units_total
     learned = replace(
         learned,
         units_total=progress.units_total if complete else before.units_total,
         checkpoints=progress.can_yield,
-        source=ProfileSource.MEASURED,
-        updated_s=now_s,
         stale=False,
     )
     profiles.save_solo(learned)

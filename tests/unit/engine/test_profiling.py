@@ -78,6 +78,23 @@ def test_numbers_of_another_source_are_replaced() -> None:
     assert (learned.source, learned.stale) == (ProfileSource.MEASURED, False)
 
 
+def test_times_that_a_run_did_not_measure_keep_their_source() -> None:
+    """Runs beside others do not make a built-in unit time a measured one, with which the next run alone would
+    be averaged.
+    """
+    built_in = make_solo(
+        "A", unit_s=1404.0, samples=90, source=ProfileSource.BUILT_IN, updated_s=1.0, stale=True
+    )
+    store = MemoryProfileStore(make_book(built_in))
+    shared = learn_run(store, ended(Progress(10, 10, 1500.0, can_yield=True), RunMeter(5000)), NOW_S)
+    assert shared is not None
+    assert (shared.source, shared.samples, shared.updated_s) == (ProfileSource.BUILT_IN, 90, 1.0)
+    assert not shared.stale
+    alone = learn_run(store, ended(), NOW_S)
+    assert alone is not None
+    assert (alone.unit_s, alone.samples, alone.source) == (100.0, 10, ProfileSource.MEASURED)
+
+
 @pytest.mark.parametrize(
     ("known_mib", "seen_mib", "peak_mib"),
     [(14_000, 8000, 14_000), (8000, 14_000, 14_000), (8000, None, 8000)],
