@@ -6,6 +6,7 @@ Unknown is ``None``: no cost without a price, no CO2e without a factor, nothing 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ALL_MONTHS = "all"
+_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 METHOD = (
     "Saved is what the finished tries of the group would have used alone, less what they used: finished "
     "units x unit time alone x draw alone, both from the profile of the family on the same GPU model and "
@@ -67,19 +70,20 @@ class MonthSums:
     """One month of all GPUs: finished + failed + open + idle + strangers + unmatched - excess = devices.
 
     ``open_j`` is of tries that have not ended, ``unmatched_j`` what the devices gave to runs and no try has
-    stored (yet), ``excess_j`` what tries have stored beyond it. ``devices_j`` is ``None`` where no meter
-    stored its counters; ``unknown_s`` are seconds of GPUs of which nothing is known. ``node_j`` is what
-    machines with a power meter of their own took, ``node_gpus_j`` their GPUs in the same time.
+    stored (yet), ``excess_j`` what tries have stored beyond it. Where no meter stored its counters,
+    ``devices_j`` and what only the devices tell are unknown; ``unknown_s`` are seconds of GPUs of which
+    nothing is known. ``node_j`` is what machines with a power meter of their own took, ``node_gpus_j`` their
+    GPUs in the same time.
     """
 
     month: str
     finished_j: float
     failed_j: float
     open_j: float
-    idle_j: float
-    strangers_j: float
-    unmatched_j: float
-    excess_j: float
+    idle_j: float | None
+    strangers_j: float | None
+    unmatched_j: float | None
+    excess_j: float | None
     devices_j: float | None
     unknown_s: float
     node_j: float | None
@@ -100,12 +104,29 @@ class Report:
     method: str = METHOD
 
 
-def make_report(stored: EnergyMonths, book: ProfileBook, settings: EacoSettings) -> Report:
-    """Return the report of what is stored, with the site's price and factor as they are now."""
+def wrong_month(month: str) -> str | None:
+    """Return what is wrong with a month that was asked for, ``None`` if it is one, or :data:`ALL_MONTHS`."""
+    if month == ALL_MONTHS or _MONTH.fullmatch(month):
+        return None
+    return f"{month!r} must be a month such as 2026-12, or {ALL_MONTHS}"
+
+
+def make_report(
+    stored: EnergyMonths,
+    book: ProfileBook,
+    settings: EacoSettings,
+    *,
+    name_instead: Callable[[JobRecord], str | None] = lambda _: None,
+) -> Report:
+    """Return the report of what is stored, with the site's price and factor as they are now.
+
+    :param name_instead: what stands for every name of a try that is not to be told; ``None`` if its own do.
+    """
     groups: dict[tuple[str, str, str], list[JobMonth]] = defaultdict(list)
     for each in stored.jobs:
+        instead = None if each.record is None else name_instead(each.record)
         for kind, name in _names(each, settings):
-            groups[each.month, kind, name].append(each)
+            groups[each.month, kind, name if instead is None else instead].append(each)
     lines = [_line(key, tries, book, settings) for key, tries in groups.items()]
     return Report(
         months=tuple(_months(stored, settings)),
@@ -257,19 +278,19 @@ def _month(
         into = still_open if phase in _OPEN else failed if _is_failed(one.record) else finished
         into.extend(one.parts_j)
     finished_j, failed_j, open_j = (_sum(parts) or 0.0 for parts in (finished, failed, still_open))
-    devices_j = math.fsum(each.energy_j for each in devices) if devices else None
-    runs_j = math.fsum(each.runs_j for each in devices)
-    beyond_j = runs_j - math.fsum((finished_j, failed_j, open_j)) if devices else 0.0
+    devices_j = _sum(each.energy_j for each in devices)
+    runs_j = _sum(each.runs_j for each in devices)
+    beyond_j = None if runs_j is None else runs_j - math.fsum((finished_j, failed_j, open_j))
     used_j = devices_j if devices_j is not None else _sum([*finished, *failed, *still_open])
     return MonthSums(
         month=month,
         finished_j=finished_j,
         failed_j=failed_j,
         open_j=open_j,
-        idle_j=math.fsum(each.idle_j for each in devices),
-        strangers_j=math.fsum(each.strangers_j for each in devices),
-        unmatched_j=max(0.0, beyond_j),
-        excess_j=max(0.0, -beyond_j),
+        idle_j=_sum(each.idle_j for each in devices),
+        strangers_j=_sum(each.strangers_j for each in devices),
+        unmatched_j=None if beyond_j is None else max(0.0, beyond_j),
+        excess_j=None if beyond_j is None else max(0.0, -beyond_j),
         devices_j=devices_j,
         unknown_s=math.fsum(each.unknown_s for each in devices),
         node_j=nodes[0],

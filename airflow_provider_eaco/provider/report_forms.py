@@ -95,11 +95,11 @@ def _month_row(month: MonthSums, report: Report) -> dict[str, str]:
         "finished": _kwh(month.finished_j),
         "failed": _kwh(month.failed_j),
         "open": _kwh(month.open_j),
-        "idle": _kwh(month.idle_j if month.devices_j is not None else None),
-        "strangers": _kwh(month.strangers_j if month.devices_j is not None else None),
-        "unmatched": _kwh(month.unmatched_j if month.devices_j is not None else None),
+        "idle": _kwh(month.idle_j),
+        "strangers": _kwh(month.strangers_j),
+        "unmatched": _kwh(month.unmatched_j),
     }
-    if month.excess_j > 1e-6 * max(1.0, month.devices_j or 0.0):
+    if month.excess_j is not None and month.excess_j > 1e-6 * max(1.0, month.devices_j or 0.0):
         row["beyond_the_gpus"] = _kwh(month.excess_j)
     if month.node_j is not None:
         row |= {"node_meter": _kwh(month.node_j), "its_gpus": _kwh(month.node_gpus_j)}

@@ -14,6 +14,7 @@ from airflow_provider_eaco.provider.api import (
     pages,
     profiles,
     queue,
+    report,
     stories,
     timeline,
 )
@@ -34,7 +35,7 @@ def create_app() -> FastAPI:
         redoc_url=None,
     )
     install_handlers(app)
-    for part in (cluster, queue, stories, timeline, energy, profiles, decisions, nodes, bookings):
+    for part in (cluster, queue, stories, timeline, energy, report, profiles, decisions, nodes, bookings):
         app.include_router(part.router, prefix=API, responses=RESPONSES)
     app.include_router(pages.router)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import Namespace
 
@@ -14,12 +13,11 @@ from airflow_provider_eaco.provider.cli.console import (
     print_section,
     reading,
 )
-from airflow_provider_eaco.provider.energy_report import make_report
+from airflow_provider_eaco.provider.energy_report import ALL_MONTHS, make_report, wrong_month
 from airflow_provider_eaco.provider.report_forms import as_csv, as_document, as_html, line_rows, month_rows
 from airflow_provider_eaco.provider.settings import load_settings
 
 EMPTY = "no energy is recorded for {month}"
-_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
 @reading
@@ -29,9 +27,9 @@ def report(args: Namespace) -> None:
 
     store, settings = open_store(), load_settings()
     month = args.month or month_of(store.clock.now_s())
-    if month != "all" and not _MONTH.fullmatch(month):
-        raise CommandError(f"--month: {month!r} must be a month such as 2026-12, or all")
-    stored = store.energy_months.read(None if month == "all" else month)
+    if wrong := wrong_month(month):
+        raise CommandError(f"--month: {wrong}")
+    stored = store.energy_months.read(None if month == ALL_MONTHS else month)
     made = make_report(stored, store.profiles.book(), settings)
     if args.output == "csv":
         sys.stdout.write(as_csv(made))
@@ -40,7 +38,7 @@ def report(args: Namespace) -> None:
     elif args.output != "table":
         print_document(as_document(made), args.output)
     elif not made.months:
-        print_line(EMPTY.format(month="any month" if month == "all" else month))
+        print_line(EMPTY.format(month="any month" if month == ALL_MONTHS else month))
     else:
         print_section("All GPUs", month_rows(made), args.output, empty="")
         for kind in dict.fromkeys(line.group for line in made.lines):

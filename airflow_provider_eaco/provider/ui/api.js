@@ -23,9 +23,9 @@ export async function get(path) {
   if (answer.status === 304) return known.body;
   const body = await read(answer);
   if (typeof body.now_s === "number") clockOffsetMs = body.now_s * 1000 - Date.now();
-  // Only what is shown now is worth keeping: a view and the totals above it.
+  // Only what is shown now is worth keeping: a view, what stands beside it and the totals above it.
   seen.delete(path);
-  while (seen.size > 1) seen.delete(seen.keys().next().value);
+  while (seen.size > 2) seen.delete(seen.keys().next().value);
   seen.set(path, { etag: answer.headers.get("ETag"), body });
   return body;
 }

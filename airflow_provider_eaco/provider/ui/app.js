@@ -14,6 +14,8 @@ const EVERY_MS = 2000;
 const TYPING_MS = 350;
 // Of so many requests one is for the totals at the top, where the view does not carry them.
 const SUMMARY_EACH = 3;
+// And one for what a view shows beside its own answer and may be a minute old.
+const BESIDE_EACH = 30;
 const VIEWS = { cluster, timeline, queue, energy, profiles, decisions };
 const ofTask = /\/(task|run)$/.test(location.pathname);
 
@@ -87,18 +89,28 @@ function stats(totals) {
 
 const trouble = () => h("p", { class: "trouble", role: "alert" }, problem.status === 401 || problem.status === 403 ? `You may not see this: ${problem.message}` : `Not up to date: ${problem.message}. It is tried again.`);
 
+/** Whose turn it is to be asked for: what a view shows beside, the totals at the top, or the view itself. */
+function turn(asking) {
+  if (data !== null && asking.beside && (asking.beside.isNew() || ticks % BESIDE_EACH === 0)) {
+    return [asking.beside.path(), (found) => asking.beside.take(found)];
+  }
+  if (!ofTask && !asking.carriesSummary && data !== null && ticks % SUMMARY_EACH === 0) {
+    return ["summary", (found) => Object.assign(page, { summary: found })];
+  }
+  const take = (found) => {
+    data = found;
+    if (asking.carriesSummary) page.summary = found;
+  };
+  return [asking.path(), take];
+}
+
 async function load() {
   const asking = view;
-  const wantsSummary = !ofTask && !asking.carriesSummary && data !== null && ticks % SUMMARY_EACH === 0;
+  const [path, take] = turn(asking);
   try {
-    if (wantsSummary) {
-      page.summary = await get("summary");
-    } else {
-      const found = await get(asking.path());
-      if (asking !== view) return;
-      data = found;
-      if (asking.carriesSummary) page.summary = found;
-    }
+    const found = await get(path);
+    if (asking !== view) return;
+    take(found);
     problem = null;
   } catch (error) {
     problem = error;
@@ -112,6 +124,7 @@ async function refresh() {
   clearTimeout(timer);
   const mine = (shownFor += 1);
   if (!document.hidden) await load();
+  if (!document.hidden && mine === shownFor && data !== null && view.beside?.isNew()) await load();
   if (mine === shownFor) timer = setTimeout(refresh, EVERY_MS);
 }
 

@@ -23,7 +23,7 @@ from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.job import Progress
 from airflow_provider_eaco.core.model.profile import PowerScope, ProfileBook, SoloProfile
 from airflow_provider_eaco.core.ports import JobRecord
-from airflow_provider_eaco.provider.energy_report import Report, make_report
+from airflow_provider_eaco.provider.energy_report import Line, Report, make_report
 from airflow_provider_eaco.provider.report_forms import as_csv, as_document, as_html, line_rows, month_rows
 from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.store.energy_months import EnergyMonths, JobMonth
@@ -54,7 +54,7 @@ def report_of(*tries: JobMonth, settings: EacoSettings = PLAIN, **sums: object) 
     return make_report(replace(stored, **sums), BOOK, settings)  # type: ignore[arg-type] # sums are its fields
 
 
-def lines(report: Report, group: str) -> dict[str, object]:
+def lines(report: Report, group: str) -> dict[str, Line]:
     return {line.name: line for line in report.lines if line.group == group}
 
 
@@ -121,6 +121,30 @@ def test_c56_cost_and_co2_need_the_site_s_numbers() -> None:
     assert (row["energy"], row["cost"], row["co2e"]) == ("2.000 kWh", "1.00 EUR", "0.800 kg")
 
 
+def test_what_only_devices_tell_is_unknown_without_them() -> None:
+    """Where no meter stored counters, idle energy and what is beyond the tries are unknown, never 0."""
+    report = report_of(one_try("a", 100.0))
+    (month,) = report.months
+    assert {month.idle_j, month.strangers_j, month.unmatched_j, month.excess_j} == {None}
+    row = month_rows(report)[0]
+    assert (row["idle"], row["strangers"], row["unmatched"]) == ("unknown", "unknown", "unknown")
+
+
+def test_a_try_that_is_not_to_be_named_is_summed_without_its_names() -> None:
+    """Its joules are in every sum; team, pool, DAG and family are one word for all of those tries."""
+    hidden = {"a", "b"}
+    stored = EnergyMonths(
+        [one_try("a", 1.0, dag="x"), one_try("b", 2.0, dag="y"), one_try("c", 4.0, dag="z")], [], []
+    )
+    report = make_report(
+        stored, BOOK, PLAIN, name_instead=lambda record: "?" if record.job.job_id in hidden else None
+    )
+    assert {name: line.energy_j for name, line in lines(report, "dag").items()} == {"?": 3.0, "z": 4.0}
+    for group in ("team", "pool", "family"):
+        assert lines(report, group)["?"].energy_j == 3.0
+    assert report.months[0].finished_j == 7.0
+
+
 def test_the_node_meter_stands_beside_its_gpus() -> None:
     """What whole machines took, and their GPUs in the same time."""
     nodes = [(MONTH, "n1", NodeTotals(900.0, 600.0, 60.0)), (MONTH, "n2", NodeTotals(100.0, 50.0, 60.0))]
@@ -164,6 +188,10 @@ def test_c53_the_sums_of_a_report_are_the_devices(seconds: list[tuple[float, int
         tries.append(one_try(name, None, phase, parts_j=own[lost:]))
     totals = accounts.devices.get("GPU-1", DeviceTotals())
     (month,) = report_of(*tries, devices=[(MONTH, "GPU-1", totals)]).months
+    assert month.idle_j is not None
+    assert month.strangers_j is not None
+    assert month.unmatched_j is not None
+    assert month.excess_j is not None
     used_j = [month.finished_j, month.failed_j, month.open_j, month.idle_j, month.strangers_j]
     together_j = math.fsum([*used_j, month.unmatched_j, -month.excess_j])
     assert month.devices_j == pytest.approx(counter_j - seconds[0][0], rel=1e-6)

@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { duration, energy, isKnown, number } from "../format.js";
 import { bar, choice, empty, table } from "../parts.js";
+import { report } from "./report.js";
 
 export const title = "Energy";
 
@@ -10,6 +11,7 @@ const state = { days: 1, by: "by_dag" };
 const GROUPS = [["by_team", "Team"], ["by_dag", "DAG"], ["by_task", "Task"], ["by_pool", "Airflow pool"]];
 
 export const path = () => `energy?days=${state.days}`;
+export { beside } from "./report.js";
 
 export function render(data, page) {
   const groups = data[state.by];
@@ -30,6 +32,7 @@ export function render(data, page) {
       ? table("Energy by group", COLUMNS(GROUPS.find(([key]) => key === state.by)[1]), groups.map((group) => row(group, largest)))
       : empty("No energy is recorded", "Records are written while tasks with GPUs run and when they end."),
     h("p", { class: "fine method" }, "Alone: ", data.method, " Whole jobs count, also with what they used before."),
+    report(page),
   ];
 }
 
