@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, EnergyMethod
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.profile import PowerScope, ProfileBook, SoloProfile
-from airflow_provider_eaco.core.policy.rules_fair_share import team_of
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.provider.energy_record import stretch_of
 from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.shown import JOULES_PER_KWH, UNKNOWN
+from airflow_provider_eaco.provider.teams import team_shown
 
 if TYPE_CHECKING:
     from airflow_provider_eaco.store.energy_months import EnergyMonths, JobMonth
@@ -147,8 +147,8 @@ def _names(one: JobMonth, settings: EacoSettings) -> list[tuple[str, str]]:
     if one.record is None:
         return [(kind, UNKNOWN) for kind in ("team", "pool", "dag")]
     job = one.record.job
-    by = settings.pool_for(job.pool).fair_share.by
-    names = [("team", team_of(job, by) or UNKNOWN), ("pool", job.pool or UNKNOWN), ("dag", job.order.dag_id)]
+    team = team_shown(job, settings) or UNKNOWN
+    names = [("team", team), ("pool", job.pool or UNKNOWN), ("dag", job.order.dag_id)]
     if one.record.phase is JobPhase.FINISHED:
         names.append(("family", job.request.family))
     return names

@@ -21,6 +21,8 @@ from airflow_provider_eaco.provider.api.energy_sums import (
 )
 from airflow_provider_eaco.provider.api.jobs_shown import HIDDEN, JobNames
 from airflow_provider_eaco.provider.api.stored import the_store
+from airflow_provider_eaco.provider.settings import load_settings
+from airflow_provider_eaco.provider.teams import team_shown
 
 router = APIRouter(tags=["energy"], dependencies=[CanSee])
 
@@ -33,7 +35,9 @@ class EnergyShown(BaseModel):
     now_s: float
     from_s: float
     total: Sums
-    by_team: list[Group] = Field(description="a team is the bundle that a DAG comes from")
+    by_team: list[Group] = Field(
+        description="a team is what the rule fair_share of the job's GPU pool goes by, else its DAG bundle"
+    )
     by_dag: list[Group]
     by_task: list[Group]
     by_pool: list[Group]
@@ -56,7 +60,7 @@ def energy(
     book = store.profiles.book()
     for each in jobs.values():
         each.exclusive_j = exclusive_j(each, book)
-    names = JobNames(user, found.records.values())
+    names, settings = JobNames(user, found.records.values()), load_settings()
 
     def shown(name: Callable[[JobRecord], str | None]) -> Callable[[JobUse], str | None]:
         return lambda job: HIDDEN if names.is_hidden(job.record) else name(job.record)
@@ -65,7 +69,7 @@ def energy(
         now_s=found.now_s,
         from_s=from_s,
         total=sums(jobs.values()),
-        by_team=grouped(jobs.values(), shown(lambda record: record.job.bundle)),
+        by_team=grouped(jobs.values(), shown(lambda record: team_shown(record.job, settings))),
         by_dag=grouped(jobs.values(), shown(lambda record: record.job.order.dag_id)),
         by_task=grouped(jobs.values(), shown(_task)),
         by_pool=grouped(jobs.values(), shown(lambda record: record.job.pool)),

@@ -21,6 +21,7 @@ from airflow_provider_eaco.core.energy.accounting import (
 from airflow_provider_eaco.core.energy.records import NodeTotals
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.job import Progress
+from airflow_provider_eaco.core.model.pool import FairShare, PoolSettings, TeamSource
 from airflow_provider_eaco.core.model.profile import PowerScope, ProfileBook, SoloProfile
 from airflow_provider_eaco.core.ports import JobRecord
 from airflow_provider_eaco.provider.energy_report import Line, Report, make_report
@@ -143,6 +144,17 @@ def test_a_try_that_is_not_to_be_named_is_summed_without_its_names() -> None:
     for group in ("team", "pool", "family"):
         assert lines(report, group)["?"].energy_j == 3.0
     assert report.months[0].finished_j == 7.0
+
+
+def test_the_team_is_that_of_the_page() -> None:
+    """The bundle, which is unknown for a try without one; by DAG where the pool's fair_share goes by it."""
+    tries = [one_try("a", 1.0, dag="x"), one_try("b", 2.0, dag="y")]
+    first = tries[0].record
+    assert first is not None
+    tries[0].record = replace(first, job=replace(first.job, bundle="git"))
+    assert set(lines(report_of(*tries), "team")) == {"git", "unknown"}
+    by_dag = PoolSettings(rules=("fair_share",), fair_share=FairShare(by=TeamSource.DAG))
+    assert set(lines(report_of(*tries, settings=EacoSettings(pools=(by_dag,))), "team")) == {"x", "y"}
 
 
 def test_the_node_meter_stands_beside_its_gpus() -> None:

@@ -32,16 +32,18 @@ def client(cluster: Cluster, readable: set[str], monkeypatch: pytest.MonkeyPatch
         from fastapi import FastAPI
         from fastapi.testclient import TestClient
 
-        from airflow_provider_eaco.provider.api import jobs_shown, report
+        from airflow_provider_eaco.provider.api import energy, jobs_shown, report
         from airflow_provider_eaco.provider.api.errors import install_handlers
 
-    monkeypatch.setattr(report, "the_store", lambda: cluster.store)
+    for part in (energy, report):
+        monkeypatch.setattr(part, "the_store", lambda: cluster.store)
     monkeypatch.setattr(jobs_shown, "permitted_dags", lambda user, dag_ids, method: readable & set(dag_ids))
     app = FastAPI()
     install_handlers(app)
+    app.include_router(energy.router)
     app.include_router(report.router)
     app.dependency_overrides[get_user] = lambda: None
-    for each in report.router.dependencies:
+    for each in (*energy.router.dependencies, *report.router.dependencies):
         app.dependency_overrides[each.dependency] = lambda: None
     yield TestClient(app)
     load_settings.cache_clear()
@@ -115,6 +117,32 @@ def test_names_of_dags_that_are_not_to_be_read_are_in_no_form(
     assert all("d.x" not in text for text in (*texts, json.dumps(hidden)))
     rows = list(csv.DictReader(io.StringIO(texts[0])))
     assert {float(row["energy_j"]) for row in rows if row["group"] == "dag"} == {3.6e6}
+
+
+@pytest.mark.parametrize(
+    ("pool", "team"),
+    [
+        ({}, None),
+        ({"fair_share": {"by": "dag"}}, None),
+        ({"rules": ["fair_share"]}, "eaco"),
+        ({"rules": ["fair_share"], "fair_share": {"by": "dag"}}, "d.x"),
+        ({"rules": ["fair_share"], "fair_share": {"by": "bundle"}}, "(no bundle)"),
+    ],
+)
+def test_the_page_and_the_report_name_the_same_team(
+    pool: dict[str, object],
+    team: str | None,
+    cluster: Cluster,
+    client: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What fair_share goes by where the pool has it, else the bundle, which nobody knows here."""
+    used(cluster)
+    monkeypatch.setenv("AIRFLOW__EACO__POOLS", json.dumps({"eaco": pool}))
+    load_settings.cache_clear()
+    (of_page,) = client.get("/energy").json()["by_team"]
+    (of_report,) = (line for line in client.get("/report").json()["lines"] if line["group"] == "team")
+    assert (of_page["name"], of_report["name"]) == (team, team or "unknown")
 
 
 def test_what_has_not_changed_is_not_sent_again(cluster: Cluster, client: Any) -> None:
