@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
+from collections.abc import Callable
+
+from airflow.utils import yaml
 
 from airflow_provider_eaco.core.energy.records import month_of
 from airflow_provider_eaco.provider.cli.console import (
     CommandError,
-    print_document,
     print_line,
     print_section,
     reading,
@@ -17,6 +20,10 @@ from airflow_provider_eaco.provider.energy_report import ALL_MONTHS, make_report
 from airflow_provider_eaco.provider.report_forms import as_csv, as_document, as_html, line_rows, month_rows
 from airflow_provider_eaco.provider.settings import load_settings
 
+_DOCUMENTS: dict[str, Callable[[object], str]] = {
+    "json": lambda document: json.dumps(document) + "\n",
+    "yaml": lambda document: str(yaml.dump(document)),
+}
 EMPTY = "no energy is recorded for {month}"
 
 
@@ -35,8 +42,9 @@ def report(args: Namespace) -> None:
         sys.stdout.write(as_csv(made))
     elif args.output == "html":
         sys.stdout.write(as_html(made))
-    elif args.output != "table":
-        print_document(as_document(made), args.output)
+    elif args.output in _DOCUMENTS:
+        # Not through Airflow's console, which makes text of every number.
+        sys.stdout.write(_DOCUMENTS[args.output]([as_document(made)]))
     elif not made.months:
         print_line(EMPTY.format(month="any month" if month == ALL_MONTHS else month))
     else:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from airflow.utils import yaml
 
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals
 from airflow_provider_eaco.core.energy.records import MachineEnergy, month_of
@@ -43,16 +46,17 @@ def test_the_report_shows_months_and_groups(cluster: Cluster, cli: Cli) -> None:
     assert cli("report", "--month", "all").out == shown
 
 
-@pytest.mark.parametrize("output", ["json", "yaml"])
-def test_programs_get_joules(output: str, cluster: Cluster, cli: Cli) -> None:
-    """One document with months and lines; what is not known is null."""
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_programs_get_joules(output: str, read: Callable[[str], Any], cluster: Cluster, cli: Cli) -> None:
+    """One document with months and lines: numbers are numbers, what is not known is null."""
     used(cluster)
-    printed = cli("report", "-o", output).out
-    assert "3600000.0" in printed
-    if output == "json":
-        (document,) = json.loads(printed)
-        assert float(document["months"][0]["devices_j"]) == 5.4e6
-        assert {line["group"] for line in document["lines"]} == {"team", "pool", "dag", "family"}
+    (document,) = read(cli("report", "-o", output).out)
+    (month,) = document["months"]
+    assert (month["devices_j"], month["cost"]) == (5.4e6, None)
+    assert {line["group"] for line in document["lines"]} == {"team", "pool", "dag", "family"}
+    for line in document["lines"]:
+        assert (line["energy_j"], line["gpu_h"], line["compared"]) == (3.6e6, 1.0, 0)
+        assert (type(line["energy_j"]), type(line["tries"]), line["partial"]) == (float, int, False)
 
 
 def test_csv_and_html_are_whole_files(cluster: Cluster, cli: Cli) -> None:
