@@ -70,6 +70,7 @@ class Sampler:
         self._closed: set[int] = set()
         self._reported_s = float("-inf")
         self._complained_s = float("-inf")
+        self._failed_s = float("-inf")
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -97,7 +98,9 @@ class Sampler:
         try:
             step()
         except Exception:
-            log.exception("What runs on the GPUs was not looked at or told; it is tried again")
+            if self._monotonic() - self._failed_s > _COMPLAIN_S:
+                self._failed_s = self._monotonic()
+                log.exception("What runs on the GPUs was not looked at or told; it is tried again")
 
     def _close_ended(self) -> bool:
         """Take in all that is known of tasks that have ended since the last look; return whether any has."""

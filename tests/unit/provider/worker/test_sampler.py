@@ -66,8 +66,10 @@ def make(machine: Machine, api: Api) -> tuple[Sampler, TaskTable]:
     return Sampler(Site("n1", "host"), NodeMeter(machine), table, api), table
 
 
-def test_it_goes_on_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A meter that raises and an API that is away end nothing; when it is stopped it tells once more."""
+def test_it_goes_on_whatever_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A meter that raises and an API that is away end nothing, and are told of once in a while; when it is
+    stopped it tells once more.
+    """
     monkeypatch.setattr(module, "_LOOK_S", 0.01)
     machine, api = Machine(), Api()
     machine.failures, api.refusals = 2, 2
@@ -80,6 +82,10 @@ def test_it_goes_on_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.join(60)
     assert not thread.is_alive()
     assert [task.job_id for task in api.tasks[0].tasks] == ["a"]
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "What runs on the GPUs was not looked at or told",
+        "Not reported: away",
+    ]
     # Nothing may be started on a machine that is only sampled.
     assert {report.node.available for report in api.machines} == {False}
     machine.failures = 1
