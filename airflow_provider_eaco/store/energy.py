@@ -7,6 +7,8 @@ in :mod:`.machine_energy`.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -187,28 +189,44 @@ def energy_of(connection: Connection, *conditions: Any) -> dict[str, JobEnergy]:
 
 def record_of(connection: Connection, job_id: str) -> JobEnergy | None:
     """Return the whole energy record of one job, ``None`` if it never had one."""
-    energy = energy_of(connection, energy_table.c.job_id == job_id).get(job_id)
-    if energy is None:
-        return None
-    return replace(energy, co_residents=_co_residents(connection, job_id))
+    return records_of(connection, [job_id]).get(job_id)
 
 
-def _co_residents(connection: Connection, job_id: str) -> tuple[str, ...]:
-    """Return the labels of the jobs that held the same GPUs at the same time as the job."""
+def records_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, JobEnergy]:
+    """Return the whole energy records of those of the jobs that have one, by job id.
+
+    :param job_ids: so many as fit one statement.
+    """
+    found = energy_of(connection, energy_table.c.job_id.in_(job_ids))
+    beside = _co_residents(connection, list(found)) if found else {}
+    return {job_id: replace(of, co_residents=beside.get(job_id, ())) for job_id, of in found.items()}
+
+
+def _co_residents(connection: Connection, job_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return by job the labels of those that held the same GPUs at the same time."""
     own, other = lease_table.alias("own"), lease_table.alias("other")
     query = (
-        select(other.c.job_id, job_table.c.dag_id, job_table.c.task_id, job_table.c.map_index)
+        select(
+            own.c.job_id.label("own_id"),
+            other.c.job_id,
+            job_table.c.dag_id,
+            job_table.c.task_id,
+            job_table.c.map_index,
+        )
         .distinct()
         .select_from(own)
         .join(other, (other.c.gpu_uuids == own.c.gpu_uuids) & (other.c.job_id != own.c.job_id))
         .outerjoin(job_table, job_table.c.job_id == other.c.job_id)
         .where(
-            own.c.job_id == job_id,
+            own.c.job_id.in_(job_ids),
             or_(own.c.released_at.is_(None), other.c.granted_at < own.c.released_at),
             or_(other.c.released_at.is_(None), other.c.released_at > own.c.granted_at),
         )
     )
-    return tuple(sorted(_label(row) for row in connection.execute(query)))
+    labels: dict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(query):
+        labels[row.own_id].append(_label(row))
+    return {job_id: tuple(sorted(each)) for job_id, each in labels.items()}
 
 
 def _label(row: Any) -> str:

@@ -6,6 +6,7 @@ Sums are kept, not draws, so that a point can be left out without losing a joule
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
+from sqlalchemy.sql.elements import ColumnElement
 
 from airflow_provider_eaco.store.energy_tables import energy_run as run_table
 from airflow_provider_eaco.store.schema import energy as energy_table
@@ -58,26 +60,42 @@ def grown(curve: Sequence[Sequence[float]], point: Point) -> list[list[float]]:
 
 def used_until_now(connection: Connection, token: int) -> Point | None:
     """Return when the lease's energy was stored last, and its sums; ``None``: nothing is known of it."""
+    return _used(connection, energy_table.c.token == token).get(token)
+
+
+def curves_of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[int, list[Point]]:
+    """Return what each lease of these jobs has used over time, by token, up to now.
+
+    :param job_ids: so many as fit one statement.
+    """
+    used = _used(connection, energy_table.c.job_id.in_(job_ids))
+    rows = connection.execute(
+        select(run_table.c.token, run_table.c.curve).where(run_table.c.job_id.in_(job_ids))
+    )
+    return {row.token: _whole(row.curve, used.get(row.token)) for row in rows}
+
+
+def _used(connection: Connection, condition: ColumnElement[bool]) -> dict[int, Point]:
     stored = energy_table.c
     query = (
-        select(func.sum(stored.energy_j), func.sum(stored.known_s), func.max(stored.updated_at))
-        .where(stored.token == token)
-        .group_by(stored.gpu_uuid)
+        select(stored.token, func.sum(stored.energy_j), func.sum(stored.known_s), func.max(stored.updated_at))
+        .where(condition)
+        .group_by(stored.token, stored.gpu_uuid)
     )
-    rows = connection.execute(query).all()
-    known = [row for row in rows if row[0] is not None]
-    if not known:
-        return None
+    known: dict[int, list[Point]] = defaultdict(list)
+    for token, energy_j, known_s, updated_s in connection.execute(query):
+        if energy_j is not None:
+            known[token].append((updated_s, energy_j, known_s))
+    return {token: _added(points) for token, points in known.items()}
+
+
+def _added(of_gpus: Sequence[Point]) -> Point:
     # All GPUs of a lease are held together.
-    return max(row[2] for row in known), math.fsum(row[0] for row in known), max(row[1] for row in known)
-
-
-def curves_of_job(connection: Connection, job_id: str) -> dict[int, list[Point]]:
-    """Return what each of the job's leases has used over time, by token, up to now."""
-    rows = connection.execute(
-        select(run_table.c.token, run_table.c.curve).where(run_table.c.job_id == job_id)
+    return (
+        max(at_s for at_s, _, _ in of_gpus),
+        math.fsum(energy_j for _, energy_j, _ in of_gpus),
+        max(known_s for _, _, known_s in of_gpus),
     )
-    return {row.token: _whole(row.curve, used_until_now(connection, row.token)) for row in rows}
 
 
 def _whole(curve: Sequence[Any], last: Point | None) -> list[Point]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Select, func, or_, select
 from sqlalchemy.engine import Connection
 
+from airflow_provider_eaco.core.model.gpu import Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.ports import EnergyMethod, JobRecord
-from airflow_provider_eaco.store import jobs
+from airflow_provider_eaco.store import inventory, jobs
+from airflow_provider_eaco.store.chunks import chunks
 from airflow_provider_eaco.store.decisions import StoredDecision, StoredEvent, decisions_of, events_of
-from airflow_provider_eaco.store.energy_curve import Watts, curves_of_job, watts_over_time
+from airflow_provider_eaco.store.energy_curve import Watts, curves_of_jobs, watts_over_time
 from airflow_provider_eaco.store.schema import decision as decision_table
 from airflow_provider_eaco.store.schema import energy as energy_table
 from airflow_provider_eaco.store.schema import event as event_table
@@ -22,8 +25,6 @@ from airflow_provider_eaco.store.schema import job as job_table
 from airflow_provider_eaco.store.schema import lease as lease_table
 from airflow_provider_eaco.store.session import Database
 
-# Below the number of variables that every supported database takes in one statement.
-_CHUNK = 500
 # What ends or begins a trial, in the words of the engine's events.
 TRIAL_EVENTS = ("trial", "confirmed", "unconfirmed", "undone")
 
@@ -91,6 +92,20 @@ class EnergyOverTime:
     records: Mapping[str, JobRecord]
 
 
+@dataclass(frozen=True, slots=True)
+class JobPast:
+    """What one job held, beside whom, and what it drew there.
+
+    ``spans`` are all its leases, the oldest first. By their tokens, ``beside`` has the ids of those that held
+    the same GPUs meanwhile, and ``watts`` the draw over time. ``energy`` has a row a lease and GPU.
+    """
+
+    spans: tuple[LeaseSpan, ...] = ()
+    beside: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    watts: Mapping[int, Sequence[Watts]] = field(default_factory=dict)
+    energy: tuple[EnergyRow, ...] = ()
+
+
 class PastReads:
     """The store as seen by those who look back."""
 
@@ -108,7 +123,7 @@ class PastReads:
                 now_s=self._database.now_s(connection),
                 spans=tuple(reversed(spans[:limit])),
                 is_cut=len(spans) > limit,
-                events=tuple(_trial_events(connection, sorted(job_ids))),
+                events=tuple(_trial_events(connection, job_ids)),
                 records=records_by_id(connection, job_ids),
             )
 
@@ -145,29 +160,32 @@ class PastReads:
                 records=records_by_id(connection, {row.job_id for row in rows}),
             )
 
-    def energy_of_job(self, job_id: str) -> list[EnergyRow]:
-        """Return what is stored of one job's energy, lease by lease."""
+    def of_jobs(self, job_ids: Iterable[str]) -> dict[str, JobPast]:
+        """Return the past of every one of these jobs by its id; that of an unknown job is empty."""
+        found: dict[str, JobPast] = {}
         with self._database.reading() as connection:
-            return _energy_rows(connection, energy_table.c.job_id == job_id)
+            for chunk in chunks(job_ids):
+                found |= _pasts(connection, chunk)
+        return found
 
-    def watts_of_job(self, job_id: str) -> dict[int, list[Watts]]:
-        """Return what each of the job's leases has drawn over time, by its token."""
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the nodes with their GPUs as they are now."""
         with self._database.reading() as connection:
-            curves = curves_of_job(connection, job_id)
-            own = _spans(connection, _SPANS.where(lease_table.c.job_id == job_id))
-        return {span.token: watts_over_time(curves.get(span.token, ()), span.granted_s) for span in own}
-
-    def company_of_job(self, job_id: str) -> tuple[list[LeaseSpan], dict[int, list[str]]]:
-        """Return every lease of the job, oldest first, and by its token who held the same GPUs meanwhile."""
-        with self._database.reading() as connection:
-            own = _spans(connection, _SPANS.where(lease_table.c.job_id == job_id))
-            beside = {span.token: _beside(connection, span) for span in own}
-        return sorted(own, key=lambda span: span.token), beside
+            return inventory.nodes_of(connection)[0]
 
     def records(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
         """Return those of the jobs that are stored, by id."""
         with self._database.reading() as connection:
             return records_by_id(connection, job_ids)
+
+    def newest_first(self, job_ids: Iterable[str]) -> list[str]:
+        """Return the ids of those of the jobs that are stored, the last queued first."""
+        queued: list[tuple[float, str]] = []
+        with self._database.reading() as connection:
+            for chunk in chunks(job_ids):
+                query = select(job_table.c.queued_at, job_table.c.job_id).where(job_table.c.job_id.in_(chunk))
+                queued += [(-queued_s, job_id) for queued_s, job_id in map(tuple, connection.execute(query))]
+        return [job_id for _, job_id in sorted(queued)]
 
     def now_s(self) -> float:
         """Return the store's present instant."""
@@ -187,22 +205,51 @@ def _spans(connection: Connection, query: Select[Any]) -> list[LeaseSpan]:
     ]
 
 
-def _beside(connection: Connection, span: LeaseSpan) -> list[str]:
-    ended = lease_table.c.released_at
-    until = [] if span.released_s is None else [lease_table.c.granted_at < span.released_s]
-    query = (
-        select(lease_table.c.job_id)
-        .distinct()
-        .where(
-            # Residents share identical GPU sets.
-            lease_table.c.gpu_uuids == span.placement.gpu_uuids,
-            lease_table.c.job_id != span.job_id,
-            or_(ended.is_(None), ended > span.granted_s),
-            *until,
+def _pasts(connection: Connection, job_ids: Sequence[str]) -> dict[str, JobPast]:
+    """Return the past of every one of so few jobs that they fit one statement."""
+    spans: dict[str, list[LeaseSpan]] = defaultdict(list)
+    for span in _spans(connection, _SPANS.where(lease_table.c.job_id.in_(job_ids))):
+        spans[span.job_id].append(span)
+    if not spans:
+        return {job_id: JobPast() for job_id in job_ids}
+    beside, curves = _beside(connection, job_ids), curves_of_jobs(connection, job_ids)
+    rows: dict[str, list[EnergyRow]] = defaultdict(list)
+    for row in _energy_rows(connection, energy_table.c.job_id.in_(job_ids)):
+        rows[row.job_id].append(row)
+    return {
+        job_id: JobPast(
+            tuple(sorted(spans[job_id], key=lambda span: span.token)),
+            {span.token: beside.get(span.token, []) for span in spans[job_id]},
+            {
+                span.token: watts_over_time(curves.get(span.token, ()), span.granted_s)
+                for span in spans[job_id]
+            },
+            tuple(rows[job_id]),
         )
-        .order_by(lease_table.c.job_id)
+        for job_id in job_ids
+    }
+
+
+def _beside(connection: Connection, job_ids: Sequence[str]) -> dict[int, list[str]]:
+    own, other = lease_table.alias("own"), lease_table.alias("other")
+    # Residents share identical GPU sets.
+    same = (other.c.gpu_uuids == own.c.gpu_uuids) & (other.c.job_id != own.c.job_id)
+    query = (
+        select(own.c.token, other.c.job_id)
+        .distinct()
+        .select_from(own)
+        .join(other, same)
+        .where(
+            own.c.job_id.in_(job_ids),
+            or_(own.c.released_at.is_(None), other.c.granted_at < own.c.released_at),
+            or_(other.c.released_at.is_(None), other.c.released_at > own.c.granted_at),
+        )
+        .order_by(own.c.token, other.c.job_id)
     )
-    return list(connection.scalars(query))
+    found: dict[int, list[str]] = defaultdict(list)
+    for token, job_id in map(tuple, connection.execute(query)):
+        found[token].append(job_id)
+    return found
 
 
 def _energy_rows(connection: Connection, condition: Any) -> list[EnergyRow]:
@@ -234,19 +281,18 @@ def _jobs_named(decision: StoredDecision) -> tuple[str, ...]:
     return (*own, *decision.decision.co_residents)
 
 
-def _trial_events(connection: Connection, job_ids: Sequence[str]) -> list[StoredEvent]:
+def _trial_events(connection: Connection, job_ids: Iterable[str]) -> list[StoredEvent]:
     found: list[StoredEvent] = []
-    for start in range(0, len(job_ids), _CHUNK):
-        of_jobs = event_table.c.job_id.in_(job_ids[start : start + _CHUNK])
+    for chunk in chunks(job_ids):
+        of_jobs = event_table.c.job_id.in_(chunk)
         found += events_of(connection, of_jobs, event_table.c.event.in_(TRIAL_EVENTS))
     return found
 
 
 def records_by_id(connection: Connection, job_ids: Iterable[str]) -> dict[str, JobRecord]:
     """Return those of the jobs that are stored, by id."""
-    wanted = sorted(set(job_ids))
     found: dict[str, JobRecord] = {}
-    for start in range(0, len(wanted), _CHUNK):
-        query = jobs.select_records().where(job_table.c.job_id.in_(wanted[start : start + _CHUNK]))
+    for chunk in chunks(job_ids):
+        query = jobs.select_records().where(job_table.c.job_id.in_(chunk))
         found |= {record.job.job_id: record for record in jobs.records_of(connection.execute(query))}
     return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.engine import Connection
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
@@ -16,6 +17,7 @@ from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView
 from airflow_provider_eaco.store import jobs
+from airflow_provider_eaco.store.chunks import chunks
 from airflow_provider_eaco.store.decisions import (
     StoredDecision,
     StoredEvent,
@@ -23,10 +25,12 @@ from airflow_provider_eaco.store.decisions import (
     events_of,
     kind_id,
 )
-from airflow_provider_eaco.store.energy import energy_of, record_of
+from airflow_provider_eaco.store.energy import energy_of
+from airflow_provider_eaco.store.energy import records_of as energy_records_of
 from airflow_provider_eaco.store.inventory import readings_of
 from airflow_provider_eaco.store.leases import leases_of
 from airflow_provider_eaco.store.ledger import view_of
+from airflow_provider_eaco.store.past import records_by_id
 from airflow_provider_eaco.store.schema import decision as decision_table
 from airflow_provider_eaco.store.schema import energy as energy_table
 from airflow_provider_eaco.store.schema import event as event_table
@@ -147,20 +151,40 @@ class ReadModel:
 
     def story(self, job_id: str) -> JobStory | None:
         """Return all that is stored about the job; ``None`` if it is not known (any more)."""
+        return next(iter(self.stories([job_id])), None)
+
+    def stories(self, job_ids: Iterable[str]) -> list[JobStory]:
+        """Return all that is stored about those of the jobs that are known, in the order of the ids.
+
+        Up to :data:`~airflow_provider_eaco.store.chunks.MOST_VALUES` jobs take as many statements as one.
+        """
+        wanted = list(dict.fromkeys(job_ids))
         with self._database.reading() as connection:
-            row = connection.execute(jobs.select_records().where(job_table.c.job_id == job_id))
-            record = next(iter(jobs.records_of(row)), None)
-            if record is None:
-                return None
-            entries = _queue(connection, [record])
-            return JobStory(
-                record,
-                entries[0] if entries else None,
-                tuple(_decisions_about(connection, record)),
-                tuple(events_of(connection, event_table.c.job_id == job_id)),
-                tuple(leases_of(connection, lease_table.c.job_id == job_id)),
-                record_of(connection, job_id),
+            found = records_by_id(connection, wanted)
+            records = [found[job_id] for job_id in wanted if job_id in found]
+            entries = {entry.record.job.job_id: entry for entry in _queue(connection, records)}
+            decisions = _decisions_about(connection, records)
+            events: dict[str, list[StoredEvent]] = defaultdict(list)
+            leases: dict[str, list[Lease]] = defaultdict(list)
+            energy: dict[str, JobEnergy] = {}
+            for chunk in chunks(found):
+                for event in events_of(connection, event_table.c.job_id.in_(chunk)):
+                    events[event.job_id].append(event)
+                for lease in leases_of(connection, lease_table.c.job_id.in_(chunk)):
+                    leases[lease.job_id].append(lease)
+                energy |= energy_records_of(connection, chunk)
+        return [
+            JobStory(
+                found[job_id],
+                entries.get(job_id),
+                tuple(decisions[job_id]),
+                tuple(events[job_id]),
+                tuple(leases[job_id]),
+                energy.get(job_id),
             )
+            for job_id in wanted
+            if job_id in found
+        ]
 
 
 def _planner(connection: Connection) -> PlannerState | None:
@@ -215,21 +239,45 @@ def _places(connection: Connection) -> tuple[dict[str, tuple[str, int, int]], di
     return places, apart
 
 
-def _decisions_about(connection: Connection, record: JobRecord) -> list[StoredDecision]:
-    """Return the job's own admissions, and the answers to its kinds while it waited as one of them."""
-    job = record.job
-    admissions = decisions_of(connection, decision_table.c.job_id == job.job_id)
+def _decisions_about(connection: Connection, records: Sequence[JobRecord]) -> dict[str, list[StoredDecision]]:
+    """Return by job its own admissions, and the answers to its kinds while it waited as one of them."""
+    admissions: dict[str, list[StoredDecision]] = {record.job.job_id: [] for record in records}
+    for chunk in chunks(admissions):
+        for found in decisions_of(connection, decision_table.c.job_id.in_(chunk)):
+            if found.job_id is not None:
+                admissions[found.job_id].append(found)
+    until_s = {record.job.job_id: _waited_until(record, admissions[record.job.job_id]) for record in records}
+    of_kind: dict[str, list[StoredDecision]] = defaultdict(list)
+    first_s = min((record.job.queued_s for record in records), default=0.0)
+    lasted = or_(_STANDING, decision_table.c.ended_at >= first_s)
+    for chunk in chunks(kind for of_job in until_s.values() for kind in of_job):
+        of_kinds = decision_table.c.job_id.is_(None), decision_table.c.kind_id.in_(chunk), lasted
+        for found in decisions_of(connection, *of_kinds):
+            of_kind[found.kind_id].append(found)
+    return {
+        record.job.job_id: sorted(
+            [
+                *admissions[record.job.job_id],
+                *(
+                    found
+                    for kind, last_s in until_s[record.job.job_id].items()
+                    for found in of_kind[kind]
+                    if _heard(found, record.job.queued_s, last_s)
+                ),
+            ],
+            key=lambda found: (found.decided_s, found.decision_id),
+        )
+        for record in records
+    }
+
+
+def _waited_until(record: JobRecord, admissions: Sequence[StoredDecision]) -> dict[str, float]:
+    """Return by kind the last instant at which the job heard what was told to that kind."""
     # What the cycle that admitted it told others of its kind was not told to it.
     until_s = {found.kind_id: math.nextafter(found.decided_s, -math.inf) for found in admissions}
     if record.phase in {JobPhase.WAITING, JobPhase.REJECTED, JobPhase.REMOVED}:
-        until_s[kind_id(job.kind)] = math.inf if record.ended_s is None else record.ended_s
-    of_kinds = decisions_of(
-        connection,
-        decision_table.c.job_id.is_(None),
-        decision_table.c.kind_id.in_(list(until_s)),
-    )
-    heard = [found for found in of_kinds if _heard(found, job.queued_s, until_s[found.kind_id])]
-    return sorted([*admissions, *heard], key=lambda found: (found.decided_s, found.decision_id))
+        until_s[kind_id(record.job.kind)] = math.inf if record.ended_s is None else record.ended_s
+    return until_s
 
 
 def _heard(found: StoredDecision, queued_s: float, until_s: float) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Path, Query
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from airflow_provider_eaco.core.ports import JobRecord
@@ -15,6 +17,7 @@ from airflow_provider_eaco.provider.api.pace import pace_of
 from airflow_provider_eaco.provider.api.paging import Page
 from airflow_provider_eaco.provider.api.reasons import ReasonShown, shown_reasons
 from airflow_provider_eaco.provider.api.stored import the_store
+from airflow_provider_eaco.provider.api.versions import answer_if_changed
 from airflow_provider_eaco.provider.cli.airflow_facts import job_ids_of_run
 from airflow_provider_eaco.provider.cli.facts import explain_story
 from airflow_provider_eaco.provider.cli.rows import shown_request
@@ -22,13 +25,16 @@ from airflow_provider_eaco.provider.explain import Explanation
 from airflow_provider_eaco.provider.wiring import Store
 
 if TYPE_CHECKING:
-    from airflow_provider_eaco.store.energy_curve import Watts
-    from airflow_provider_eaco.store.past import EnergyRow, LeaseSpan
+    from airflow_provider_eaco.core.model.gpu import Gpu, Node
+    from airflow_provider_eaco.core.model.profile import ProfileBook
+    from airflow_provider_eaco.store.past import JobPast, LeaseSpan
     from airflow_provider_eaco.store.read_model import JobStory
 
 router = APIRouter(tags=["jobs"])
 
 MAX_DECISIONS = 50
+# Seconds after which an answer about jobs that have not ended is sent again, though only time has passed.
+TOLD_EVERY_S = 10.0
 
 
 class WattsShown(BaseModel):
@@ -110,12 +116,13 @@ def job(user: User, job_id: Annotated[str, Path(min_length=1, max_length=250)]) 
     found = store.reads.story(job_id)
     if found is None or JobNames(user, [found.record]).is_hidden(found.record):
         raise HTTPException(404, "no such job is stored")
-    return _story(store, found, user)
+    return _stories(store, [found], user, store.clock.now_s())[0]
 
 
 @router.get("/task-jobs", response_model=Page[Story], dependencies=[CanSee, CanSeeTasks])
 def task_jobs(
     *,
+    request: Request,
     user: User,
     dag_id: Annotated[str, Query(min_length=1, max_length=250)],
     run_id: Annotated[str, Query(min_length=1, max_length=250)],
@@ -123,61 +130,100 @@ def task_jobs(
     map_index: Annotated[int | None, Query(ge=-1, le=2**31 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=50)] = 20,
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
-) -> Page[Story]:
+) -> Response:
     """Return the jobs of a DAG run or of one of its tasks, the last queued first."""
     store = the_store()
-    records = store.past.records(job_ids_of_run(dag_id, run_id, task_id, map_index))
-    ordered = sorted(records.values(), key=lambda record: (-record.job.queued_s, record.job.job_id))
-    stories = [store.reads.story(record.job.job_id) for record in ordered[offset : offset + limit]]
-    return Page[Story](
-        now_s=store.clock.now_s(),
-        items=[_story(store, found, user) for found in stories if found is not None],
+    ordered = store.past.newest_first(job_ids_of_run(dag_id, run_id, task_id, map_index))
+    found = store.reads.stories(ordered[offset : offset + limit])
+    now_s = store.clock.now_s()
+    page = Page[Story](
+        now_s=now_s,
+        items=_stories(store, found, user, now_s),
         total=len(ordered),
         limit=limit,
         offset=offset,
     )
+    return answer_if_changed(request, page, _unchanging(page))
 
 
-def _story(store: Store, found: JobStory, user: User) -> Story:
-    now_s = store.clock.now_s()
-    record = found.record
-    spans, beside = store.past.company_of_job(record.job.job_id)
-    named = {job_id for each in found.decisions for job_id in each.decision.co_residents}
-    others = store.past.records(named | {job_id for ids in beside.values() for job_id in ids})
-    names = JobNames(user, [record, *others.values()], with_runs=True)
-    nodes, book = store.ledger.view().nodes, store.profiles.book()
-    told = explain_story(found, now_s, nodes, book)
-    rows = store.past.energy_of_job(record.job.job_id)
-    watts = store.past.watts_of_job(record.job.job_id)
+def _unchanging(page: Page[Story]) -> Page[Story]:
+    """Return the page with instants that move only when they have to be told anew.
+
+    Time alone changes nothing about a job that has ended. Of the others one is shown how long they have
+    waited or held GPUs, which is told anew after :data:`TOLD_EVERY_S`.
+    """
+    told_s = page.now_s - page.now_s % TOLD_EVERY_S
+    items = [
+        story.model_copy(update={"now_s": 0.0})
+        if story.ended_s is not None
+        else story.model_copy(
+            update={"now_s": told_s, "waited_s": story.waited_s if story.started_s is not None else None}
+        )
+        for story in page.items
+    ]
+    return page.model_copy(update={"items": items})
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is read once for all jobs of an answer. ``others`` are the jobs that are named beside them."""
+
+    now_s: float
+    nodes: Sequence[Node]
+    gpus: Mapping[str, Gpu]
+    model_of: Mapping[str, str]
+    book: ProfileBook
+    pasts: Mapping[str, JobPast]
+    others: Mapping[str, JobRecord]
+    names: JobNames
+
+
+def _stories(store: Store, found: Sequence[JobStory], user: User, now_s: float) -> list[Story]:
+    """Return what the user may see of these jobs; how many they are changes no number of queries."""
+    if not found:
+        return []
+    pasts = store.past.of_jobs(each.record.job.job_id for each in found)
+    told = (stored for each in found for stored in each.decisions[-MAX_DECISIONS:])
+    named = {job_id for stored in told for job_id in stored.decision.co_residents}
+    beside = {job_id for past in pasts.values() for ids in past.beside.values() for job_id in ids}
+    own = {each.record.job.job_id: each.record for each in found}
+    others = {**store.past.records((named | beside) - own.keys()), **own}
+    nodes = store.past.nodes()
     gpus = {gpu.uuid: gpu for node in nodes for gpu in node.gpus}
-    index_of = {uuid: gpu.index for uuid, gpu in gpus.items()}
-    model_of = {uuid: gpu.model for uuid, gpu in gpus.items()}
-    pace = pace_of(record, spans[-1].placement if spans else None, model_of, book)
+    around = _Around(
+        now_s,
+        nodes,
+        gpus,
+        {uuid: gpu.model for uuid, gpu in gpus.items()},
+        store.profiles.book(),
+        pasts,
+        others,
+        JobNames(user, others.values(), with_runs=True),
+    )
+    return [_story(each, around) for each in found]
+
+
+def _story(found: JobStory, around: _Around) -> Story:
+    record, names = found.record, around.names
+    past = around.pasts[record.job.job_id]
+    told = explain_story(found, around.now_s, around.nodes, around.book)
+    placement = past.spans[-1].placement if past.spans else None
+    pace = pace_of(record, placement, around.model_of, around.book)
     return Story(
         **names.name(record).model_dump(),
         **_standing(told),
         **_run(record),
         slowdown=pace.slowdown,
         stretch=pace.stretch,
-        now_s=now_s,
+        now_s=around.now_s,
         energy=told.energy,
         energy_record=None
         if told.energy_record is None
         else EnergyRecordShown.model_validate(dict(told.energy_record)),
-        stays=[
-            _stay(
-                span,
-                [others[each] for each in beside[span.token] if each in others],
-                names,
-                rows,
-                watts=watts.get(span.token, []),
-                index_of=index_of,
-            )
-            for span in spans
-        ],
+        stays=[_stay(span, past, around) for span in past.spans],
         events=[HappenedShown(at_s=each.at_s, event=each.event, text=each.text) for each in told.story],
         decisions=[
-            shown_decision(each, {**others, record.job.job_id: record}, names, hides_kinds=False)
+            shown_decision(each, around.others, names, hides_kinds=False)
             for each in reversed(found.decisions[-MAX_DECISIONS:])
         ],
     )
@@ -212,28 +258,23 @@ def _run(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def _stay(
-    span: LeaseSpan,
-    others: list[JobRecord],
-    names: JobNames,
-    rows: list[EnergyRow],
-    *,
-    watts: list[Watts],
-    index_of: dict[str, int],
-) -> Stay:
-    own = [row for row in rows if row.token == span.token]
+def _stay(span: LeaseSpan, past: JobPast, around: _Around) -> Stay:
+    own = [row for row in past.energy if row.token == span.token]
     known = [row for row in own if row.energy_j is not None]
     joules = sum(row.energy_j or 0.0 for row in known) if known else None
     # All GPUs of a lease are held together, so the time is that of one of them.
     seconds = max((row.seconds for row in known), default=0.0)
+    beside = [around.others[each] for each in past.beside[span.token] if each in around.others]
     return Stay(
         token=span.token,
         node=span.placement.node,
-        gpus=sorted(index_of[uuid] for uuid in span.placement.gpu_uuids if uuid in index_of),
+        gpus=sorted(around.gpus[uuid].index for uuid in span.placement.gpu_uuids if uuid in around.gpus),
         from_s=span.granted_s,
         until_s=span.released_s,
-        beside=[names.name(other) for other in others],
+        beside=[around.names.name(other) for other in beside],
         energy_j=joules,
         mean_w=joules / seconds if joules is not None and seconds > 0 else None,
-        watts=[WattsShown(from_s=w.from_s, until_s=w.until_s, mean_w=w.mean_w) for w in watts],
+        watts=[
+            WattsShown(from_s=w.from_s, until_s=w.until_s, mean_w=w.mean_w) for w in past.watts[span.token]
+        ],
     )

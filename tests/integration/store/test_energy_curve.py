@@ -63,7 +63,7 @@ def test_a_meters_notes_become_watts_over_time(engine: Engine) -> None:
     ledger.save_nodes([make_node("n1", 2)])
     ledger.add_waiting(make_job("j", gpus=2), "x")
     lease = grant(ledger, "j", place(0, 1))
-    assert past.watts_of_job("j") == {lease.token: []}
+    assert past.of_jobs(["j"])["j"].watts == {lease.token: []}
     for joules in (500.0, 1000.0):
         clock.advance(10)
         for uuid in lease.placement.gpu_uuids:
@@ -71,7 +71,7 @@ def test_a_meters_notes_become_watts_over_time(engine: Engine) -> None:
         energy.note_run(RunNote("j", lease.token, None))
     clock.advance(5)
     energy.add(EnergyPart("j", lease.token, lease.placement.gpu_uuids[0], 400.0, 5.0, EnergyMethod.COUNTER))
-    (steps,) = past.watts_of_job("j").values()
+    (steps,) = past.of_jobs(["j"])["j"].watts.values()
     assert [(step.until_s - step.from_s, step.mean_w) for step in steps] == [
         (10.0, 100.0),
         (10.0, 200.0),
@@ -94,5 +94,5 @@ def test_a_note_before_new_sums_leaves_no_gap(engine: Engine) -> None:
         for _ in range(2):
             clock.advance(10)
             energy.note_run(RunNote("j", lease.token, None))
-    (steps,) = past.watts_of_job("j").values()
+    (steps,) = past.of_jobs(["j"])["j"].watts.values()
     assert [(step.until_s - step.from_s, step.mean_w) for step in steps] == [(20.0, 100.0), (40.0, 100.0)]

@@ -13,7 +13,7 @@ from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.ledger import SqlLedger
-from airflow_provider_eaco.store.past import PastReads
+from airflow_provider_eaco.store.past import JobPast, PastReads
 from airflow_provider_eaco.store.session import Database
 from tests.contract.parts import ManualClock, grant, make_job, make_node, place
 from tests.databases import database_on
@@ -83,10 +83,11 @@ def test_the_company_of_a_job(ledger: SqlLedger, clock: ManualClock, past: PastR
     grant(ledger, "beside", place(0), state=LeaseState.TRIAL)
     clock.advance(5)
     ledger.release(own.token, JobPhase.FAILED)
-    spans, beside = past.company_of_job("own")
-    assert [span.token for span in spans] == [own.token]
-    assert beside == {own.token: ["beside"]}
-    assert past.company_of_job("nobody") == ([], {})
+    found = past.of_jobs(["own", "before", "nobody"])
+    assert [span.token for span in found["own"].spans] == [own.token]
+    assert found["own"].beside == {own.token: ["beside"]}
+    assert list(found["before"].beside.values()) == [[]]
+    assert found["nobody"] == JobPast()
 
 
 def test_decisions_come_newest_first(
@@ -126,4 +127,4 @@ def test_energy_since_an_instant(
     assert [(row.job_id, row.energy_j, row.partial) for row in found.rows] == [("new", None, True)]
     assert found.rows[0].gpu_model == make_node().gpus[0].model
     assert set(found.records) == {"new"}
-    assert [row.energy_j for row in past.energy_of_job("old")] == [5.0]
+    assert [row.energy_j for row in past.of_jobs(["old"])["old"].energy] == [5.0]
