@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from typing import Any
@@ -20,9 +20,10 @@ from airflow_provider_eaco.provider.shown import (
 
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.4 system-ui, sans-serif; }
-body { margin: 2rem; } table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #8886; text-align: right; }
-th:first-child, td:first-child, th.text, td.text { text-align: left; }
+body { margin: 2rem; } div { margin: 1rem 0; overflow-x: auto; } table { border-collapse: collapse; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #8886; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child, .name { text-align: left; }
+td.name { min-width: 10rem; white-space: normal; overflow-wrap: anywhere; }
 """
 
 
@@ -145,9 +146,14 @@ def _signed_kwh(energy_j: float) -> str:
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    cell: Callable[[str, str], str] = lambda tag, text: f"<{tag}>{escape(text)}</{tag}>"  # noqa: E731
-    head = "".join(cell("th", name.replace("_", " ")) for name in columns)
+    head = "".join(_cell("th", name, name.replace("_", " ")) for name in columns)
     body = "\n".join(
-        "<tr>" + "".join(cell("td", row.get(name, "")) for name in columns) + "</tr>" for row in rows
+        "<tr>" + "".join(_cell("td", name, row.get(name, "")) for name in columns) + "</tr>" for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f'<div tabindex="0">{table}</div>'
+
+
+def _cell(tag: str, column: str, text: str) -> str:
+    kind = ' class="name"' if column == "name" else ""
+    return f"<{tag}{kind}>{escape(text)}</{tag}>"

@@ -27,6 +27,7 @@ expect = playwright_api.expect
 VIEWS = ("cluster", "timeline", "queue", "energy", "profiles", "decisions")
 THEMES = ("light", "dark")
 UGLY = "<img src=x onerror=alert(1)>\"'&" + "x" * 218
+WIDTHS = (1440, 700, 390)
 
 
 @pytest.fixture(scope="module")
@@ -259,31 +260,58 @@ def test_drain_from_the_page(scene: Any, rig: Rig, open_page: Callable[..., tupl
         expect(node.get_by_text("available", exact=True)).to_be_visible()
 
 
-def test_ugly_names_do_no_harm(scene: Any, rig: Rig, open_page: Callable[..., tuple[Any, Watch]]) -> None:
-    """Names of 250 characters with HTML and quotes are text on every view, and break no layout."""
-    dialogs: list[str] = []
-    job_id = scene["training"].job_id("alexnet")
-    before = rig.airflow.query(
-        "SELECT dag_id, task_id, family FROM eaco_job WHERE job_id = :job", job=job_id
-    )[0]
+@pytest.fixture
+def ugly(scene: Any, rig: Rig) -> Any:
+    """Two co-residents whose DAG and task have ugly names, one of an ugly family; put right afterwards."""
     change = "UPDATE eaco_job SET dag_id = :dag_id, task_id = :task_id, family = :family WHERE job_id = :job"
-    rig.airflow.execute(change, job=job_id, dag_id=UGLY, task_id=UGLY, family=UGLY)
+    select = "SELECT dag_id, task_id, family FROM eaco_job WHERE job_id = :job"
+    before = {}
+    for task in ("alexnet", "vgg"):
+        job_id = scene["training"].job_id(task)
+        before[job_id] = rig.airflow.query(select, job=job_id)[0]
+        family = UGLY if task == "alexnet" else before[job_id]["family"]
+        rig.airflow.execute(change, job=job_id, dag_id=UGLY, task_id=UGLY, family=family)
+    yield scene["training"].run_id
+    for job_id, names in before.items():
+        rig.airflow.execute(change, job=job_id, **names)
+
+
+def require_fits(page: Any, what: str) -> None:
+    """Require that nobody has to scroll sideways, however narrow the window is."""
     try:
-        page, watch = open_page("/eaco/")
-        page.on("dialog", lambda dialog: dialogs.append(dialog.message))
-        with no_problems(watch):
-            for name in VIEWS:
-                page.evaluate(f"location.hash = '{name}'")
-                expect(page.locator("nav a[aria-current=page]")).to_have_text(re.compile(name, re.IGNORECASE))
-                shown(page)
-                assert page.locator("main img").count() == 0
-                width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                assert width <= 0, f"{name} is {width} px wider than the window"
-            page.evaluate("location.hash = 'cluster'")
-            expect(page.get_by_text(f"{UGLY}.{UGLY}", exact=True).first).to_be_visible()
-            page.screenshot(path=SCREENSHOTS / "ugly-names.png")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            excess = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert excess <= 0, f"{what} is {excess} px too wide at {width} px"
     finally:
-        rig.airflow.execute(change, job=job_id, **before)
+        page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+
+
+def test_ugly_names_do_no_harm(ugly: str, rig: Rig, open_page: Callable[..., tuple[Any, Watch]]) -> None:
+    """Names of 250 characters with HTML and quotes are text on every view and tab, and break no layout."""
+    dialogs: list[str] = []
+    page, watch = open_page("/eaco/")
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    with no_problems(watch):
+        for name in VIEWS:
+            page.evaluate(f"location.hash = '{name}'")
+            expect(page.locator("nav a[aria-current=page]")).to_have_text(re.compile(name, re.IGNORECASE))
+            shown(page)
+            assert page.locator("main img").count() == 0
+            require_fits(page, name)
+        page.evaluate("location.hash = 'cluster'")
+        expect(page.get_by_text(f"{UGLY}.{UGLY}", exact=True).first).to_be_visible()
+        page.screenshot(path=SCREENSHOTS / "ugly-names.png")
+        root = f"{rig.airflow.api.base_url}/eaco"
+        for tab in ("run", "task"):
+            task = "&task_id=alexnet&map_index=-1" if tab == "task" else ""
+            page.goto(f"{root}/{tab}?dag_id=confirmed&run_id={ugly}{task}")
+            article = shown(page).get_by_role("article").filter(has_text=f"family {UGLY}")
+            expect(article.locator(".beside").get_by_text(f"{UGLY}.{UGLY}", exact=True)).to_be_visible()
+            page.locator("details").evaluate_all("(all) => all.forEach((each) => { each.open = true; })")
+            assert page.locator("main img").count() == 0
+            require_fits(page, f"tab of a {tab}")
+            page.screenshot(path=SCREENSHOTS / f"ugly-{tab}.png", full_page=True)
     assert dialogs == []
 
 
@@ -313,6 +341,8 @@ def test_a_task_has_a_tab(
     page, watch = open_page(f"/eaco/run?dag_id=confirmed&run_id={run.run_id}", theme=theme)
     with no_problems(watch):
         expect(shown(page).get_by_role("article")).to_have_count(2)
+        assert serious(page, axe) == []
+        page.screenshot(path=SCREENSHOTS / f"run-{theme}.png", full_page=True)
 
 
 def test_the_tab_stands_in_airflow(scene: Any, open_page: Callable[..., tuple[Any, Watch]]) -> None:

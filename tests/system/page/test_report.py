@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_eaco.provider.energy_report import Line, MonthSums, Report
+from airflow_provider_eaco.provider.report_forms import as_html
 from tests.system.page.browser import SCREENSHOTS, TIMEOUT_MS, Watch, no_problems
 from tests.system.page.conftest import Client
 from tests.system.rig import Rig
@@ -18,7 +20,7 @@ pytestmark = [pytest.mark.airflow]
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is in the group test")
 expect = playwright_api.expect
 
-UNKNOWN_MONTH = {
+UNKNOWN_MONTH: dict[str, Any] = {
     "month": "2025-01",
     "finished_j": 7.2e6,
     "failed_j": 3.6e6,
@@ -34,7 +36,7 @@ UNKNOWN_MONTH = {
     "cost": 1.5,
     "co2e_g": None,
 }
-LOST = {
+LOST: dict[str, Any] = {
     "month": "2025-01",
     "group": "team",
     "name": "<b>vision</b>",
@@ -60,14 +62,22 @@ NOBODY = {
     "compared": 0,
     "cost": None,
 }
+MONTH_SHOWN = [
+    "2025-01|unknown|2.000 kWh|1.000 kWh|0.000 kWh|unknown|unknown|unknown|1.50 EUR|unknown",
+]
+LINES_SHOWN = [
+    (
+        "2025-01|<b>vision</b> 3 tries|at least 2.000 kWh|1.000 kWh|12.3|1 min 30 s|unknown|"
+        "lost 0.500 kWh of 2 compared|1.00 EUR|unknown"
+    ),
+    "2025-01|nobody 1 try|unknown|1.000 kWh|12.3|unknown|unknown|unknown of 0 compared|unknown|unknown",
+]
 
 
-def cells(rows: Any) -> list[list[str]]:
-    """Return the text of every cell of a table's body."""
-    found: list[list[str]] = rows.evaluate_all(
-        "(all) => all.map((r) => [...r.cells].map((c) => c.innerText))"
-    )
-    return found
+def cells(rows: Any) -> list[str]:
+    """Return the cells of every row of a table's body, with a bar between them."""
+    read = "(all) => all.map((row) => [...row.cells].map((cell) => cell.innerText).join('|'))"
+    return [" ".join(text.split()) for text in rows.evaluate_all(read)]
 
 
 def test_the_report_shows_the_apis_numbers_and_gives_its_files(
@@ -131,46 +141,24 @@ def test_unknown_is_unknown_and_loss_is_named(rig: Rig, open_page: Callable[...,
         report.get_by_label("Month (UTC)").select_option("all")
         of_all = report.get_by_role("region", name="All GPUs by month").locator("tbody tr")
         expect(of_all).to_have_count(1)
-        assert cells(of_all) == [
-            [
-                "2025-01",
-                "unknown",
-                "2.000 kWh",
-                "1.000 kWh",
-                "0.000 kWh",
-                "unknown",
-                "unknown",
-                "unknown",
-                "1.50 EUR",
-                "unknown",
-            ]
-        ]
+        assert cells(of_all) == MONTH_SHOWN
         lines = report.get_by_role("region", name="Report by Team").locator("tbody tr")
-        assert [[text.split("\n") for text in row] for row in cells(lines)] == [
-            [
-                ["2025-01"],
-                ["<b>vision</b>", "3 tries"],
-                ["at least 2.000 kWh"],
-                ["1.000 kWh"],
-                ["12.3"],
-                ["1 min 30 s"],
-                ["unknown"],
-                ["lost 0.500 kWh", "of 2 compared"],
-                ["1.00 EUR"],
-                ["unknown"],
-            ],
-            [
-                ["2025-01"],
-                ["nobody", "1 try"],
-                ["unknown"],
-                ["1.000 kWh"],
-                ["12.3"],
-                ["unknown"],
-                ["unknown"],
-                ["unknown", "of 0 compared"],
-                ["unknown"],
-                ["unknown"],
-            ],
-        ]
+        assert cells(lines) == LINES_SHOWN
         assert asked[1:] == ["report?month=all"]
     page.unroute_all()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_file_breaks_long_names(width: int, chromium: Any, tmp_path: Path) -> None:
+    """With a name of 250 letters the HTML file is as wide as the window, and no amount is broken."""
+    lines = (Line(**{**LOST, "name": "x" * 250}), Line(**{**LOST, "group": "dag", "name": "d"}))
+    made = Report((MonthSums(**UNKNOWN_MONTH),), lines, 0.5, "EUR", 100.0)
+    file = tmp_path / "report.html"
+    file.write_text(as_html(made))
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    page.goto(file.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    month = page.get_by_role("cell", name="2.000 kWh", exact=True).first
+    assert month.bounding_box()["height"] < 40
+    page.screenshot(path=SCREENSHOTS / f"report-file-{width}.png", full_page=True)
+    page.close()
