@@ -17,9 +17,10 @@ export const percent = (value) => (isKnown(value) && value <= 100 ? number(value
 export const memory = (mib) => (isKnown(mib) ? number(mib / 1024, mib < 10240 ? 1 : 0, "GiB") : UNKNOWN);
 export const factor = (value) => (isKnown(value) ? `× ${value.toFixed(2)}` : UNKNOWN);
 
+/** Joules, and from one kilowatt-hour on kilowatt-hours, as in every sentence of the server. */
 export function energy(joules, partial = false) {
   if (!isKnown(joules)) return UNKNOWN;
-  const text = joules >= JOULES_PER_KWH / 10 ? number(joules / JOULES_PER_KWH, joules >= 10 * JOULES_PER_KWH ? 1 : 2, "kWh") : number(joules, 0, "J");
+  const text = joules >= JOULES_PER_KWH ? number(joules / JOULES_PER_KWH, 3, "kWh") : number(joules, 0, "J");
   return partial ? `at least ${text}` : text;
 }
 

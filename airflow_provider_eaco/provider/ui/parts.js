@@ -26,6 +26,21 @@ export function chip(job) {
   );
 }
 
+const ENDING = 8;
+
+/** A name of which the end is never cut, for names of nodes differ there. */
+export function ending(name) {
+  const letters = [...name];
+  const cut = Math.max(0, letters.length - ENDING);
+  return [cut ? h("span", { class: "name-start" }, letters.slice(0, cut).join("")) : null, h("span", { class: "name-end" }, letters.slice(cut).join(""))];
+}
+
+/** The same as one text of at most `most` letters. */
+export function shortened(name, most) {
+  const letters = [...name];
+  return letters.length > most ? `${letters.slice(0, most - ENDING - 1).join("")}…${letters.slice(-ENDING).join("")}` : name;
+}
+
 /** A bar from 0 to `limit`; an unknown value has no bar, which is not an empty one. */
 export function bar(value, limit, kind = "") {
   const share = isKnown(value) && isKnown(limit) && limit > 0 ? Math.min(1, value / limit) : null;

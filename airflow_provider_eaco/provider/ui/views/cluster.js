@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { change } from "../api.js";
 import { hueOf } from "../colours.js";
 import { counted, factor, isKnown, memory, number, percent, ranges, units, watts } from "../format.js";
-import { badge, bar, button, chip, empty, isSilent, leaseBadge, since } from "../parts.js";
+import { badge, bar, button, chip, empty, ending, isSilent, leaseBadge, since } from "../parts.js";
 
 export const title = "Cluster";
 export const path = () => "overview";
@@ -52,10 +52,10 @@ function nodeCard(node, data, page, compact) {
     h(
       "header",
       null,
-      h("h2", { title: node.name }, node.name),
+      h("h2", { title: node.name }, ending(node.name)),
       compact && node.state === "available" ? null : badge(node.state, STATE_KINDS[node.state]),
       compact || node.time_scale === 1 ? null : badge("simulated"),
-      h("span", { class: "power" }, isKnown(node.power_w) ? watts(node.power_w) : "watts unknown"),
+      h("span", { class: "power" }, isKnown(node.power_w) ? watts(node.power_w) : compact ? "? W" : "watts unknown"),
     ),
     h(
       "div",

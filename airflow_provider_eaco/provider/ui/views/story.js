@@ -58,10 +58,16 @@ function story(job, open, page) {
       "details",
       open ? { initially: { open: "" } } : null,
       h("summary", null, "What happened"),
-      h("ol", { class: "events" }, job.events.map((event, index) => h("li", { key: `${event.at_s}-${index}` }, h("time", { class: "fine" }, instant(event.at_s)), badge(event.event), " ", event.text))),
+      events(job),
     ),
     h("details", null, h("summary", null, `Decisions (${job.decisions.length})`), h("ol", { class: "decisions" }, job.decisions.map(decision))),
   );
+}
+
+/** What happened to a job, in order, or that nothing has. */
+export function events(job) {
+  if (!job.events.length) return h("p", { class: "fine" }, "Nothing has happened yet.");
+  return h("ol", { class: "events" }, job.events.map((event, index) => h("li", { key: `${event.at_s}-${index}` }, h("time", { class: "fine" }, instant(event.at_s)), badge(event.event), " ", event.text)));
 }
 
 function holdButton(job, page) {

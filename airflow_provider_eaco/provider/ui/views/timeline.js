@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import { nowS } from "../api.js";
 import { hueOf } from "../colours.js";
 import { duration, instant, ranges } from "../format.js";
-import { button, choice, empty, isSilent, table } from "../parts.js";
+import { button, choice, empty, isSilent, shortened, table } from "../parts.js";
 import { split, ticks } from "./layout.js";
 
 export const title = "Timeline";
@@ -15,6 +15,7 @@ const MANY = 64;
 const THIN = 12;
 const GAP = 6;
 const HEAD = 22;
+const MARKS = 9;
 const LEFT = 132;
 const WIDTH = 1180;
 const RANGES = [[0.25, "15 min"], [1, "1 h"], [6, "6 h"], [24, "24 h"], [168, "7 days"]];
@@ -72,7 +73,6 @@ function moveTo(data, from, length) {
 
 function chart(data, page, from, until) {
   const rows = placed(data.lanes, data.lanes.length > MANY ? THIN : TALL);
-  const height = HEAD + rows.height;
   const x = (at) => LEFT + ((at - from) / (until - from)) * (WIDTH - LEFT);
   const shown = (piece) => piece.until > from && piece.from < until;
   const of = new Map(data.lanes.map((lane) => [lane.uuid, []]));
@@ -81,13 +81,14 @@ function chart(data, page, from, until) {
   return h(
     "div",
     { class: "timeline", tabindex: "0", role: "region", "aria-label": "Timeline of GPUs", on: handlers(data, page, from, until) },
+    h("svg", { class: "axis", viewBox: `0 0 ${WIDTH} ${HEAD}`, "aria-hidden": "true" }, axis(from, until, x)),
     h(
       "svg",
-      { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${data.lanes.length} GPUs, ${data.spans.length} stays of tasks; the table below says the same` },
+      { viewBox: `0 0 ${WIDTH} ${rows.height}`, role: "img", "aria-label": `${data.lanes.length} GPUs, ${data.spans.length} stays of tasks; the table below says the same` },
       h("defs", null, hatch()),
-      axis(from, until, x, height),
+      h("g", { class: "grid", key: "grid" }, ticks(from, until, MARKS).marks.map((at) => h("line", { key: String(at), x1: x(at), x2: x(at), y1: 0, y2: rows.height }))),
       data.lanes.map((lane) => h("g", { key: lane.uuid }, laneBack(lane, rows, clip), split(of.get(lane.uuid), nowS()).filter(shown).map((piece) => block(piece, rows, rows.top.get(lane.uuid), clip, data, page)))),
-      rows.names.map(([name, top]) => h("text", { class: "node-name", key: `n-${name}`, x: 0, y: top + 17 }, name.length > 15 ? `${name.slice(0, 14)}…` : name, h("title", null, name))),
+      rows.names.map(([name, top]) => h("text", { class: "node-name", key: `n-${name}`, x: 0, y: top + 17 }, shortened(name, 15), h("title", null, name))),
     ),
     state.hover ? tooltip(data) : null,
   );
@@ -96,7 +97,7 @@ function chart(data, page, from, until) {
 function placed(lanes, height) {
   const top = new Map();
   const names = [];
-  let y = HEAD;
+  let y = 0;
   let node = null;
   for (const lane of lanes) {
     if (lane.node !== node) {
@@ -107,17 +108,14 @@ function placed(lanes, height) {
     top.set(lane.uuid, y);
     y += height;
   }
-  return { top, names, lane: height, height: y - HEAD + GAP };
+  return { top, names, lane: height, height: y + GAP };
 }
 
-function axis(from, until, x, height) {
-  const { marks, step } = ticks(from, until, 9);
+/** The instants above the lanes; they stay in sight however many lanes there are. */
+function axis(from, until, x) {
+  const { marks, step } = ticks(from, until, MARKS);
   const label = (at) => new Date(at * 1000).toISOString().slice(...(step >= 86400 ? [5, 10] : step < 60 ? [11, 19] : [11, 16]));
-  return h(
-    "g",
-    { class: "axis", key: "axis" },
-    marks.map((at) => h("g", { key: String(at) }, h("line", { x1: x(at), x2: x(at), y1: HEAD - 5, y2: height }), h("text", { x: x(at), y: 12, "text-anchor": x(at) > WIDTH - 20 ? "end" : "middle" }, label(at)))),
-  );
+  return marks.map((at) => h("g", { key: String(at) }, h("line", { x1: x(at), x2: x(at), y1: HEAD - 5, y2: HEAD }), h("text", { x: x(at), y: 12, "text-anchor": x(at) > WIDTH - 20 ? "end" : "middle" }, label(at))));
 }
 
 function laneBack(lane, rows, clip) {
