@@ -68,9 +68,9 @@ MONTH_SHOWN = [
 LINES_SHOWN = [
     (
         "2025-01|<b>vision</b> 3 tries|at least 2.000 kWh|1.000 kWh|12.3|1 min 30 s|unknown|"
-        "lost 0.500 kWh of 2 compared|1.00 EUR|unknown"
+        "lost 0.500 kWh 2 of 3 compared|1.00 EUR|unknown"
     ),
-    "2025-01|nobody 1 try|unknown|1.000 kWh|12.3|unknown|unknown|unknown of 0 compared|unknown|unknown",
+    "2025-01|nobody 1 try|unknown|1.000 kWh|12.3|unknown|unknown|unknown 0 of 1 compared|unknown|unknown",
 ]
 
 

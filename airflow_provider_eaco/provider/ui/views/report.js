@@ -140,7 +140,7 @@ function lineRow(line, data) {
     figure(number(line.gpu_h, 1)),
     figure(duration(line.wait_s)),
     figure(number(line.stretch, 3)),
-    h("td", { class: "number" }, saved(line.saved_j), h("span", { class: "fine" }, `of ${line.compared} compared`)),
+    h("td", { class: "number" }, saved(line.saved_j), h("span", { class: "fine" }, `${line.compared} of ${line.tries} compared`)),
     priced(line, data),
   );
 }
