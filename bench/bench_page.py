@@ -13,23 +13,12 @@ from pathlib import Path
 import requests
 import sqlalchemy as sa
 
-from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.core.model.decision import Finding, Reason, hold
-from airflow_provider_eaco.core.model.instruction import KindDecision, Launch, Plan
-from airflow_provider_eaco.core.model.job import Job
-from airflow_provider_eaco.core.model.placement import LeaseState, Placement
-from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
-from airflow_provider_eaco.store.decisions import SqlDecisionLog
-from airflow_provider_eaco.store.energy import SqlEnergyLog
-from airflow_provider_eaco.store.ledger import SqlLedger
-from bench.bench_store import GPUS_PER_NODE, QUEUED_S, fill, make_job
 from bench.figures import Aim, Figure, Kind, Outcome, figures_of
+from bench.page_rig import DAG_ID, IN_RUN, LONG_JOBS, LONG_RUN, WAITING_RUN, fill_page
 from harness import Airflow, AirflowSettings
-from tests.databases import database_on
 
 WAITING = 1_000
 GPUS = 512
-PAST_LEASES = 500
 DAGS = Path(__file__).parent / "dags"
 PAGE = "/eaco/"
 FIRST = "/eaco/api/v1/overview"
@@ -41,11 +30,16 @@ ROUTES = (
     "queue?limit=500",
     "timeline?hours=24",
     "energy?days=30",
+    "report",
+    "report/export?format=html",
     "profiles?limit=100",
     "profiles/export?format=csv",
     "decisions?limit=50",
     "jobs/job-000000",
+    "bookings",
     "task-jobs?dag_id=dag0&run_id=none",
+    f"task-jobs?dag_id={DAG_ID}&run_id={WAITING_RUN}",
+    f"task-jobs?dag_id={DAG_ID}&run_id={LONG_RUN}",
 )
 _LOAD_AIM_S = Aim(2.0)
 _BYTES_AIM = Aim(1_000_000.0)
@@ -59,46 +53,12 @@ def run(*, quick: bool) -> Outcome:
         airflow = Airflow(AirflowSettings(Path(folder) / "home", DAGS))
         try:
             airflow.start(only_api=True)
-            _fill(sa.create_engine(airflow.database_url))
+            fill_page(sa.create_engine(airflow.database_url), WAITING, GPUS)
             with requests.Session() as session:
                 session.trust_env = False
                 return _measure(session, airflow.api.base_url, rounds)
         finally:
             airflow.stop()
-
-
-def _fill(engine: sa.engine.Engine) -> None:
-    ledger = fill(engine, WAITING, GPUS)
-    _decide(engine, ledger)
-    versions = dict(ledger.view().gpu_versions)
-    energy = SqlEnergyLog(database_on(engine))
-    free = Placement("node0001", tuple(f"GPU-0001-{index}" for index in range(GPUS_PER_NODE)))
-    for number in range(PAST_LEASES):
-        job = make_job(1_000_000 + number)
-        ledger.add_waiting(job, "executor")
-        lease = ledger.grant(Launch(job, free, ()), LeaseState.EXCLUSIVE, versions, "executor")
-        energy.add(EnergyPart(job.job_id, lease.token, free.gpu_uuids[0], 1e6, 600.0, EnergyMethod.COUNTER))
-        ledger.release(lease.token, JobPhase.FAILED)
-        for uuid in free.gpu_uuids:
-            versions[uuid] += 2
-    engine.dispose()
-
-
-def _decide(engine: sa.engine.Engine, ledger: SqlLedger) -> None:
-    """Give every kind of waiting job an answer with two reasons."""
-    waiting = [record.job for record in ledger.view().jobs if record.phase is JobPhase.WAITING]
-    by_kind: dict[object, list[Job]] = {}
-    for job in waiting:
-        by_kind.setdefault(job.kind, []).append(job)
-    answer = hold(
-        Finding(Reason.WAITING_FOR_GPU, {"wanted": 4, "free": 2, "sharing": "it takes GPUs of its own"}),
-        Finding(Reason.PROFILE_MISSING, {"family": "any", "gpu_model": "V100", "consequence": "alone only"}),
-    )
-    items = tuple(
-        KindDecision(jobs[0].kind, tuple(job.job_id for job in jobs), answer) for jobs in by_kind.values()
-    )
-    order = tuple(job.job_id for job in waiting)
-    SqlDecisionLog(database_on(engine)).record(Plan("eaco", QUEUED_S, decisions=items, order=order))
 
 
 def _measure(session: requests.Session, root: str, rounds: int) -> Outcome:
@@ -109,10 +69,30 @@ def _measure(session: requests.Session, root: str, rounds: int) -> Outcome:
     )
     sent = float(loads[-1][1])
     figures.append(Figure(f"{what}, sent", "sum", sent, "B", Kind.SIZE, 1, _BYTES_AIM))
+    _check_routes(session, root)
     for route in ROUTES:
         times_ms = [_taken_ms(session, f"{root}/eaco/api/v1/{route}") for _ in range(rounds + 1)][1:]
         figures += figures_of(f"GET {route}", times_ms, "ms", Kind.TIME, median_aim=_ROUTE_AIM_MS)
     return Outcome(figures)
+
+
+def _check_routes(session: requests.Session, root: str) -> None:
+    """See that no route that reads is left out, and that the two DAG runs have their jobs.
+
+    :raises RuntimeError: if the figures would be of something else than they say.
+    """
+    paths = _get(session, f"{root}{PAGE}api/v1/openapi.json").json()["paths"]
+    reads = {path.removeprefix("/api/v1/") for path, operations in paths.items() if "get" in operations}
+    asked = [route.partition("?")[0] for route in ROUTES]
+    patterns = {path: re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path)) for path in reads}
+    left_out = [path for path, pattern in patterns.items() if not any(map(pattern.fullmatch, asked))]
+    if left_out:
+        raise RuntimeError(f"ROUTES: nobody asks for {', '.join(sorted(left_out))}")
+    for run_id, jobs in ((WAITING_RUN, IN_RUN), (LONG_RUN, LONG_JOBS)):
+        url = f"{root}{PAGE}api/v1/task-jobs?dag_id={DAG_ID}&run_id={run_id}"
+        found = len(_get(session, url).json()["items"])
+        if found != jobs:
+            raise RuntimeError(f"the run {run_id!r} has {found} stories, must have {jobs}")
 
 
 def _load(session: requests.Session, root: str) -> tuple[float, int]:

@@ -131,7 +131,10 @@ def task_jobs(
     limit: Annotated[int, Query(ge=1, le=50)] = 20,
     offset: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
-    """Return the jobs of a DAG run or of one of its tasks, the last queued first."""
+    """Return the jobs of a DAG run or of one of its tasks, the last queued first; 304 where nothing changed.
+
+    While one of them waits or holds GPUs, the passing of ten seconds is a change.
+    """
     store = the_store()
     ordered = store.past.newest_first(job_ids_of_run(dag_id, run_id, task_id, map_index))
     found = store.reads.stories(ordered[offset : offset + limit])
