@@ -54,9 +54,11 @@ def test_names_of_many_silent_nodes_keep_their_ends(open_page: Callable[..., tup
         page.screenshot(path=SCREENSHOTS / "many-silent.png")
         seen = names.evaluate_all(
             """(all) => all.map((name) => {
-              const [own, end] = [name, name.lastElementChild].map((each) => each.getBoundingClientRect());
-              const isWhole = end.left >= own.left - 0.5 && end.right <= own.right + 0.5;
-              return [name.textContent, isWhole ? name.lastElementChild.textContent : 'cut'];
+              const last = name.lastElementChild;
+              const [own, end] = [name, last].map((each) => each.getBoundingClientRect());
+              const isInside = end.left >= own.left - 0.5 && end.right <= own.right + 0.5;
+              const isWhole = isInside && last.scrollWidth <= last.clientWidth;
+              return [name.textContent, isWhole ? last.textContent : 'cut'];
             })"""
         )
     assert [whole for whole, _ in seen] == [NAME.format(number) for number in range(NODES)]
