@@ -23,7 +23,6 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     409: "conflict",
-    422: "invalid_request",
     503: "store_unavailable",
 }
 INTERNAL = "internal_error"
@@ -51,9 +50,6 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 CONFLICT: dict[int | str, dict[str, Any]] = {409: {"model": ErrorAnswer, "description": CODES[409]}}
 """What a changing route answers where the thing is no longer in a state to be changed."""
-
-UNUSABLE: dict[int | str, dict[str, Any]] = {422: {"model": ErrorAnswer, "description": "invalid request"}}
-"""What a route answers to a parameter that is well formed and names nothing that there can be."""
 
 
 def install_handlers(app: FastAPI) -> None:

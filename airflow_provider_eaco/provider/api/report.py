@@ -10,7 +10,6 @@ from pydantic import BaseModel, Field
 
 from airflow_provider_eaco.core.energy.records import month_of
 from airflow_provider_eaco.provider.api.access import CanSee, User
-from airflow_provider_eaco.provider.api.errors import UNUSABLE
 from airflow_provider_eaco.provider.api.jobs_shown import HIDDEN, JobNames
 from airflow_provider_eaco.provider.api.stored import the_store
 from airflow_provider_eaco.provider.api.versions import answer_if_changed
@@ -52,7 +51,7 @@ class ReportShown(BaseModel):
     lines: list[Line]
 
 
-@router.get("/report", response_model=ReportShown, responses=UNUSABLE)
+@router.get("/report", response_model=ReportShown)
 def report(request: Request, user: User, month: Month = None) -> Response:
     """Return what all GPUs used in a month, and what teams, pools, DAGs and families did."""
     told, now_s, made = _made(user, month)
@@ -62,10 +61,7 @@ def report(request: Request, user: User, month: Month = None) -> Response:
 @router.get(
     "/report/export",
     response_class=Response,
-    responses={
-        200: {"content": {kind.partition(";")[0]: {} for kind, _ in _FORMS.values()}},
-        **UNUSABLE,
-    },
+    responses={200: {"content": {kind.partition(";")[0]: {} for kind, _ in _FORMS.values()}}},
 )
 def export(
     user: User,
@@ -80,12 +76,12 @@ def export(
 
 
 def _made(user: Any, month: str | None) -> tuple[str, float, Report]:
-    """Return the month that is told, the instant and the report; 422 if there is no such month."""
+    """Return the month that is told, the instant and the report; 400 if there is no such month."""
     store = the_store()
     now_s = store.clock.now_s()
     told = month_of(now_s) if month is None else month
     if wrong := wrong_month(told):
-        raise HTTPException(422, f"month: {wrong}")
+        raise HTTPException(400, f"month: {wrong}")
     stored = store.energy_months.read(None if told == ALL_MONTHS else told)
     names = JobNames(user, (each.record for each in stored.jobs if each.record is not None))
     made = make_report(
