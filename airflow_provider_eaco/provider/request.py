@@ -92,7 +92,15 @@ def gpu_request(
         "shiftable": shiftable,
     }
     request = _checked({name: value for name, value in written.items() if value is not None})
-    return {**(executor_config or {}), CONFIG_KEY: request}
+    return {**_other_keys(executor_config), CONFIG_KEY: request}
+
+
+def _other_keys(executor_config: object) -> Mapping[str, Any]:
+    if executor_config is None:
+        return {}
+    if not isinstance(executor_config, Mapping):
+        raise InvalidRequestError("executor_config", f"{shown(executor_config)} must be a dict")
+    return executor_config
 
 
 def gpu_request_from(

@@ -11,7 +11,6 @@ whose request is wrong still counts where it fits: the task is left without GPUs
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from airflow.policies import hookimpl
 
 from airflow_provider_eaco.core.model.errors import InvalidRequestError, InvalidSettingError
+from airflow_provider_eaco.provider.option_values import read_json
 from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
 from airflow_provider_eaco.provider.request import CONFIG_KEY, gpu_request_from, has_request
 from airflow_provider_eaco.provider.routing import Route, configured_route, names_ours
@@ -120,23 +120,29 @@ def _facts(task: Any) -> dict[str, set[str]]:
 @lru_cache(maxsize=4)
 def configured_rules(text: str) -> tuple[Rule, ...]:
     """Return the rules in the text of ``[eaco] rules``; what cannot be read is logged once and left out."""
+    rules, problems = read_rules(text)
+    for problem in problems:
+        log.error(problem)
+    return rules
+
+
+def read_rules(text: str) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
+    """Return the rules in the text, and a sentence for each thing in it that cannot be read."""
     if not text.strip():
-        return ()
+        return (), ()
     try:
-        written = json.loads(text)
-    except ValueError as error:
-        log.error("%s: not JSON, no rule applies: %s", SETTING, error)  # noqa: TRY400 - its place is in the text
-        return ()
+        written = read_json("rules", text)
+    except InvalidSettingError as error:
+        return (), (f"{error}; no rule applies",)
     if not isinstance(written, list):
-        log.error("%s: must be a JSON list of rules, no rule applies", SETTING)
-        return ()
-    rules = []
+        return (), (f"{SETTING}: must be a JSON list of rules, no rule applies",)
+    rules, problems = [], []
     for number, entry in enumerate(written, start=1):
         try:
             rules.append(read_rule(number, entry))
         except InvalidSettingError as error:
-            log.error("%s; this rule is ignored", error)  # noqa: TRY400 - a slip in the settings, not in the code
-    return tuple(rules)
+            problems.append(f"{error}; this rule is ignored")
+    return tuple(rules), tuple(problems)
 
 
 def read_rule(number: int, entry: object) -> Rule:

@@ -76,7 +76,6 @@ class EacoSettings:
     hold_window: int = 2000
     backfill_priority: int = 0
     default_max_stretch: float | None = 1.10
-    rules: tuple[Mapping[str, Any], ...] = ()
     planner_ttl_s: float = 30.0
     kill_grace_s: float = 10.0
     simulated_nodes: tuple[SimulatedNodeSettings, ...] = ()
@@ -154,7 +153,6 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         hold_window=whole("hold_window", read("hold_window")),
         backfill_priority=_backfill_priority("backfill_priority", read("backfill_priority")),
         default_max_stretch=_stretch(read("default_max_stretch")),
-        rules=read_objects("rules", read("rules")),
         planner_ttl_s=above_0("planner_ttl", read("planner_ttl")),
         kill_grace_s=above_0("kill_grace", read("kill_grace")),
         simulated_nodes=simulated_nodes(nodes_text, f"sim-{name}" if simulates else None),

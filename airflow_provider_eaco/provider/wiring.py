@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_provider_eaco.core.model.errors import StoreUnavailableError
+from airflow_provider_eaco.core.model.errors import InvalidSettingError, StoreUnavailableError
 from airflow_provider_eaco.core.model.profile import ProfileBook
 from airflow_provider_eaco.core.model.snapshot import PoolState
 from airflow_provider_eaco.core.ports import LedgerView
@@ -310,9 +310,23 @@ def _node_power(settings: EacoSettings) -> NodePower | None:
     return HttpNodePower(settings.host, SourceKind(source.kind), source.url, source.query)
 
 
+def check_simulated(settings: EacoSettings) -> None:
+    """Return if the simulated nodes can be made as configured; nothing is made.
+
+    :raises InvalidSettingError: if not.
+    """
+    for node in settings.simulated_nodes:
+        simulated_node(node.name, node.gpus, node.gpu_model, node.gpu_memory_mib, node.host_memory_mib)
+    parse_truth(settings.simulated_truth)
+    if settings.simulated_nodes and settings.simulated_state.is_dir():
+        problem = f"{settings.simulated_state} is a directory, must be a file"
+        raise InvalidSettingError("[eaco] simulated_state", problem)
+
+
 def _simulated_meters(settings: EacoSettings) -> tuple[NodeMeter, ...]:
     if not settings.simulated_nodes:
         return ()
+    check_simulated(settings)
     cluster = SimulatedCluster(
         _state_file(settings),
         [

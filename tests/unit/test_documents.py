@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.store import schema
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)#\s]+)(?:#[^)]*)?\)")
@@ -76,3 +78,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for name in ("gpu_request", "training_run", "TrainingRun.report"):
         assert f'id="airflow_provider_eaco.{name}"' in python
     assert [path.name for path in pages if FOREIGN.search(path.read_text())] == []
+
+
+def test_every_table_is_named_in_the_guide() -> None:
+    """docs/guides/database.md says of each of the provider's tables what a row is."""
+    guide = (ROOT / "docs" / "guides" / "database.md").read_text(encoding="utf-8")
+    assert [table.name for table in schema.metadata.sorted_tables if f"`{table.name}`" not in guide] == []

@@ -83,9 +83,13 @@ def remove_tables(args: Namespace) -> None:
     engine = settings.get_engine()  # type: ignore[no-untyped-call] # Airflow gives it no annotations
     if not args.yes:
         print_line(f"Database: {engine.url!r}")
-        answer = input(
+        question = (
             "This removes queue, leases, profiles, decisions and energy of the provider. Proceed? (y/n) "
         )
+        try:
+            answer = input(question)
+        except EOFError:
+            raise CommandError("nothing was removed; without a terminal it takes --yes") from None
         if answer.strip().lower() != "y":
             raise CommandError("nothing was removed")
     removed = remove_all(engine)

@@ -23,7 +23,9 @@ from airflow_provider_eaco.provider.cli.rows import (
     queue_row,
     told_limits,
 )
+from airflow_provider_eaco.provider.configuration_check import configuration_problems
 from airflow_provider_eaco.provider.explain import in_words
+from airflow_provider_eaco.provider.settings import load_settings
 from airflow_provider_eaco.provider.shown import UNKNOWN
 
 EMPTY_QUEUE = "no task waits"
@@ -42,14 +44,17 @@ def status(args: Namespace) -> None:
     pools = [columns(row) for row in pool_rows(facts.view, facts.states)]
     airflow_pools = [columns(row) for row in airflow_pool_rows(facts.view, facts.states)]
     of_nodes = [columns(row) for row in node_rows(facts.view, facts.readings, facts.sleeping)]
+    problems = configuration_problems(load_settings())
     if args.output not in _FOR_PEOPLE:
-        document = {"pools": pools, "airflow_pools": airflow_pools, "nodes": of_nodes}
+        document = {"problems": problems, "pools": pools, "airflow_pools": airflow_pools, "nodes": of_nodes}
         print_document({**columns(totals), **document}, args.output)
         return
     gpus = (
         f"{totals.gpus_used} of {totals.gpus} in use, {totals.gpus_unhealthy} unhealthy, "
         f"{totals.gpus_unknown} unknown; power {totals.power}"
     )
+    for problem in problems:
+        print_line(f"Configuration: {problem}")
     print_line(f"GPUs: {gpus if of_nodes else NO_WORKER}; recorded energy {totals.energy}")
     print_line(f"Tasks: {totals.running} hold GPUs, {totals.waiting} wait")
     print_section("GPU pools", pools, args.output, empty="no pools")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -232,6 +233,8 @@ def test_db_remove_takes_our_tables_and_nothing_else(
 ) -> None:
     """Without a yes nothing is removed; with one exactly our tables go, and a second time nothing does."""
     before = set(sa.inspect(engine).get_table_names())
+    monkeypatch.setattr("sys.stdin", StringIO(""))
+    assert cli("db", "remove").err == "nothing was removed; without a terminal it takes --yes\n"
     monkeypatch.setattr("builtins.input", lambda _: "n")
     assert cli("db", "remove").err == "nothing was removed\n"
     assert set(sa.inspect(engine).get_table_names()) == before

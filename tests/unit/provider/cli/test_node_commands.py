@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.provider import observe_wiring, worker, worker_secrets
 from airflow_provider_eaco.provider.node_settings import GpuSource
 from airflow_provider_eaco.provider.observe_wiring import run_sampler
 from airflow_provider_eaco.provider.settings import EacoSettings
@@ -76,6 +78,26 @@ def test_who_has_no_credential_is_told_how_to_get_one(
     missing = tmp_path / "missing"
     assert str(missing) in cli(verb, "--node", "gpu-1", "--credential-file", str(missing)).err
     assert "--node" in cli(verb, "--node", "gpu 1").err
+
+
+@pytest.mark.parametrize(
+    ("verb", "module", "name"),
+    [("worker", worker, "run_worker"), ("sampler", observe_wiring, "run_sampler")],
+    ids=["worker", "sampler"],
+)
+def test_memory_is_closed_before_anything_is_started(
+    verb: str, module: ModuleType, name: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the user was changed, which may open it again, and before anybody else could look into it."""
+    done: list[str] = []
+    for step in ("give_up_root", "close_memory"):
+        monkeypatch.setattr(worker_secrets, step, lambda *_, step=step: done.append(step))
+    monkeypatch.setattr(module, name, lambda *_: done.append(name))
+    file = tmp_path / "credential"
+    file.write_text("credential-of-this-test\n")
+    outcome = cli(verb, "--node", "gpu-1", "--credential-file", str(file))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert done == ["give_up_root", "close_memory", name]
 
 
 def test_a_sampler_needs_real_gpus(tmp_path: Path) -> None:

@@ -92,9 +92,9 @@ def test_a_file_is_what_the_command_writes(form: str, cluster: Cluster, cli: Cli
 @pytest.mark.parametrize("path", ["/report", "/report/export"])
 @pytest.mark.parametrize("month", ["December", "2026-13", "2026-1", "", '2026-12"\n'])
 def test_a_bad_month_is_refused_by_its_name(path: str, month: str, client: Any) -> None:
-    """422 in the API's form, which names the month and what is allowed."""
+    """400 in the API's form, which names the month and what is allowed."""
     answer = client.get(path, params={"month": month})
-    assert answer.status_code == 422
+    assert answer.status_code == 400
     assert answer.json() == {
         "error": {
             "code": "invalid_request",

@@ -144,7 +144,6 @@ def test_a_job_of_another_airflow_pool_goes_to_the_first_gpu_pool():
         ({"default_max_stretch": "nan"}, "[eaco] default_max_stretch", "number"),
         ({"reject_after": "-1"}, "[eaco] reject_after", "never"),
         ({"planner_ttl": "0"}, "[eaco] planner_ttl", "above 0"),
-        ({"rules": "{}"}, "[eaco] rules", "list of objects"),
         ({"pools": '{"": {}}'}, "[eaco] pools", "name of a pool"),
         ({"pools": '{"a\\u0000b": {}}'}, "[eaco] pools", "name of a pool"),
         ({"pools": json.dumps({"x" * 257: {}})}, "[eaco] pools", "256"),
@@ -302,7 +301,7 @@ def test_a_wrong_value_in_a_pool_is_refused_by_name(setting, value):
     assert "must be" in caught.value.problem or "allowed are" in caught.value.problem
 
 
-JSON_OPTIONS = ("pools", "rules", "simulated_nodes", "simulated_truth")
+JSON_OPTIONS = ("pools", "simulated_nodes", "simulated_truth")
 NO_JSON = {
     "cut short": "{",
     "words": "eight",
