@@ -25,6 +25,7 @@ from airflow_provider_eaco.provider.limit_requests import Limiter
 from airflow_provider_eaco.provider.memory_return import Memory, MemoryReturn
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.worker_api import NodeApiError
+from airflow_provider_eaco.provider.worker_claims import Claims, Ordered
 from airflow_provider_eaco.provider.worker_energy import UseOfRuns
 from airflow_provider_eaco.provider.worker_limits import WorkerLimits
 from airflow_provider_eaco.provider.worker_register import Run
@@ -38,8 +39,6 @@ _LOOK_S = 0.2
 _RETRY_S = 0.5
 _GIVE_UP_S = 120.0
 _DEFAULT_GRACE_S = 10.0
-# A run that may begin waits so long for the limit of its boards, and then begins without.
-_LIMIT_WAIT_S = 10.0
 # The log says at most this often that the API cannot be reached.
 _COMPLAIN_S = 30.0
 # How long a worker that leaves waits for its limits to be lifted, before it tells so.
@@ -86,19 +85,6 @@ class Machine:
 
 
 @dataclass(slots=True)
-class _Ordered:
-    """A message that was not carried out yet; ``claim`` once the API has allowed it."""
-
-    job_id: str
-    token: int
-    payload: str
-    came_s: float
-    claim: RunClaim | None = None
-    claimed_s: float = float("-inf")
-    try_again_s: float = float("-inf")
-
-
-@dataclass(slots=True)
 class _Begun:
     """A run whose processes live, or did at the last look; of one that was found its GPUs are not known
     before the API has told.
@@ -113,7 +99,6 @@ class _Begun:
 
 @dataclass(slots=True)
 class _Memory:
-    ordered: list[_Ordered] = field(default_factory=list)
     begun: dict[int, _Begun] = field(default_factory=dict)
     news: dict[int, RunNews] = field(default_factory=dict)
     limits: NodeLimits | None = None
@@ -143,6 +128,7 @@ class NodeAgent:
         self._memory = _Memory()
         self._use = UseOfRuns(machine.meter, monotonic)
         self._limits = WorkerLimits(machine.limiter, monotonic)
+        self._claims = Claims(api, self._limits, self._note, monotonic)
         self._returns = MemoryReturn([machine.meter], monotonic)
 
     # -- For other threads
@@ -184,7 +170,7 @@ class NodeAgent:
         """Carry out what was ordered, look after what runs, and report where that is due."""
         while not self._inbox.empty():
             self._read(self._inbox.get())
-        for order in list(self._memory.ordered):
+        for order in list(self._claims.ordered):
             if order.try_again_s <= self._monotonic():
                 self._carry_out(order)
         self._look()
@@ -195,7 +181,7 @@ class NodeAgent:
             self._report()
 
     def _wait(self) -> None:
-        wait_s = _LOOK_S if self._memory.begun or self._memory.ordered else self._api.interval_s
+        wait_s = _LOOK_S if self._memory.begun or self._claims.ordered else self._api.interval_s
         try:
             self._read(self._inbox.get(timeout=min(wait_s, self._api.interval_s)))
         except queue.Empty:
@@ -209,48 +195,37 @@ class NodeAgent:
         if message.get("v") != 1 or not well_formed:
             log.warning("A message of another kind is left out: keys=%s", sorted(message))
             return
-        if not any(order.token == token for order in self._memory.ordered):
-            self._memory.ordered.append(
-                _Ordered(str(job_id), int(str(token)), str(payload), self._monotonic())
-            )
+        self._claims.take(str(job_id), int(str(token)), str(payload))
 
     # -- Beginning
 
-    def _carry_out(self, order: _Ordered) -> None:
+    def _carry_out(self, order: Ordered) -> None:
         """Ask, and begin; what cannot be asked or begun now is tried again."""
         if self._monotonic() - order.came_s > _GIVE_UP_S or order.token in self._memory.begun:
-            self._memory.ordered.remove(order)
+            self._claims.ordered.remove(order)
             return
         try:
-            if order.claim is None:
-                order.claim = self._api.claim(order.job_id, order.token)
-                order.claimed_s = self._monotonic()
-                if order.claim is not None:
-                    self._limits.want_for(order.claim)
-            if order.claim is not None:
-                is_settled = self._limits.is_settled(order.claim.placement)
-                if not is_settled and self._monotonic() - order.claimed_s < _LIMIT_WAIT_S:
-                    return
-                self._begin(order.claim, order.payload)
-            else:
-                log.info("Not begun, it was taken back: job_id=%s token=%s", order.job_id, order.token)
+            claim = self._claims.may_begin(order)
+            if claim is None:
+                return
+            self._begin(claim, order.payload)
         except (NotReadyError, NodeApiError) as error:
             log.debug("Not begun yet: job_id=%s token=%s why=%s", order.job_id, order.token, error)
             order.try_again_s = self._monotonic() + _RETRY_S
             return
-        self._memory.ordered.remove(order)
+        self._claims.ordered.remove(order)
 
     def _begin(self, claim: RunClaim, payload: str) -> None:
         missing = self._missing(claim)
         if missing:
             cause = f"GPU {', '.join(missing)} is not on node {self._machine.node}, or out of order"
-            self._memory.news[claim.token] = RunNews(claim.token, RunState.REFUSED, cause=cause)
+            self._note(RunNews(claim.token, RunState.REFUSED, cause=cause))
             return
         used = self._used_by_strangers(claim)
         if used:
             cause = f"GPU {', '.join(used)} is used by somebody else since it was granted"
             log.warning("Not begun: job_id=%s token=%s why=%s", claim.job_id, claim.token, cause)
-            self._memory.news[claim.token] = RunNews(claim.token, RunState.REFUSED, cause=cause)
+            self._note(RunNews(claim.token, RunState.REFUSED, cause=cause))
             return
         try:
             self._register.add((claim.job_id, claim.token))
@@ -258,9 +233,7 @@ class NodeAgent:
         except NotReadyError:
             raise
         except (LaunchError, OSError, ValueError) as error:
-            self._memory.news[claim.token] = RunNews(
-                claim.token, RunState.ENDED, exit_code=1, cause=str(error)
-            )
+            self._note(RunNews(claim.token, RunState.ENDED, exit_code=1, cause=str(error)))
             self._register.drop([(claim.job_id, claim.token)])
             return
         self._note_begun(claim.job_id, claim.token, reference, claim.placement)
@@ -279,7 +252,7 @@ class NodeAgent:
 
     def _note_begun(self, job_id: str, token: int, reference: str, placement: Placement | None) -> None:
         self._memory.begun[token] = _Begun(job_id, token, reference, placement)
-        self._memory.news[token] = RunNews(token, RunState.RUNNING, process=reference)
+        self._note(RunNews(token, RunState.RUNNING, process=reference))
 
     # -- Watching
 
@@ -291,9 +264,7 @@ class NodeAgent:
                 continue
             meters = self._machine.meter.runs
             seen = None if meters is None else meters.run_meter(run.job_id, run.token)
-            self._memory.news[run.token] = RunNews(
-                run.token, RunState.ENDED, run.reference, state.exit_code, meter=seen
-            )
+            self._note(RunNews(run.token, RunState.ENDED, run.reference, state.exit_code, meter=seen))
             del self._memory.begun[run.token]
             self._use.close((run.job_id, run.token))
             log.info("Ended: job_id=%s token=%s exit_code=%s", run.job_id, run.token, state.exit_code)
@@ -303,10 +274,13 @@ class NodeAgent:
         begun = [run.placement for run in self._memory.begun.values()]
         if None in begun and not self._memory.is_answered:
             return None
-        claimed = [order.claim.placement for order in self._memory.ordered if order.claim is not None]
+        claimed = [order.claim.placement for order in self._claims.ordered if order.claim is not None]
         return (*claimed, *(placement for placement in begun if placement is not None))
 
     # -- Telling
+
+    def _note(self, news: RunNews) -> None:
+        self._memory.news[news.token] = news
 
     def _report(self) -> None:
         """Tell all; what was told is forgotten only once it has arrived."""
@@ -351,7 +325,8 @@ class NodeAgent:
                 self._end(run, allowed)
             if allowed is not None and allowed.job_id == run.job_id:
                 run.placement = allowed.placement
-        ordered = {order.token for order in self._memory.ordered}
+        ordered = {order.token for order in self._claims.ordered}
+        self._claims.withdraw(valid)
         for allowed in valid:
             if allowed.token not in self._memory.begun and allowed.token not in ordered:
                 self._find_again(allowed)
@@ -372,10 +347,10 @@ class NodeAgent:
             self._note_begun(allowed.job_id, allowed.token, reference, allowed.placement)
         elif allowed.state is RunState.CLAIMED:
             cause = "the worker was started again before it had begun"
-            self._memory.news[allowed.token] = RunNews(allowed.token, RunState.REFUSED, cause=cause)
+            self._note(RunNews(allowed.token, RunState.REFUSED, cause=cause))
         else:
             cause = "the worker was started again and found its processes gone"
-            self._memory.news[allowed.token] = RunNews(allowed.token, RunState.ENDED, cause=cause)
+            self._note(RunNews(allowed.token, RunState.ENDED, cause=cause))
 
     def _occupy(self, valid: Sequence[ValidRun]) -> None:
         occupants = [
