@@ -81,15 +81,14 @@ def test_who_has_no_credential_is_told_how_to_get_one(
 
 
 @pytest.mark.parametrize(
-    ("verb", "module", "name"),
-    [("worker", worker, "run_worker"), ("sampler", observe_wiring, "run_sampler")],
-    ids=["worker", "sampler"],
+    ("verb", "module"), [("worker", worker), ("sampler", observe_wiring)], ids=["worker", "sampler"]
 )
 def test_memory_is_closed_before_anything_is_started(
-    verb: str, module: ModuleType, name: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, module: ModuleType, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the user was changed, which may open it again, and before anybody else could look into it."""
     done: list[str] = []
+    name = f"run_{verb}"
     for step in ("give_up_root", "close_memory"):
         monkeypatch.setattr(worker_secrets, step, lambda *_, step=step: done.append(step))
     monkeypatch.setattr(module, name, lambda *_: done.append(name))

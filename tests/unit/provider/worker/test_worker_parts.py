@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_eaco.core.model.board_limits import LimitRequest
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.core.model.instruction import SetPowerLimit
 from airflow_provider_eaco.core.model.placement import Placement
-from airflow_provider_eaco.provider import wiring, worker
+from airflow_provider_eaco.provider import celery_app, wiring, worker
 from airflow_provider_eaco.provider.settings import EacoSettings
 from tests.nvml.machine import fake_machine
 
@@ -34,3 +36,25 @@ def test_scheduler_and_workers_of_a_machine_keep_their_limits_apart(
     assert (boards.limit_w(0), boards.limit_w(1)) == (200, 300)
     one.finish(LimitRequest(), 30.0)
     assert boards.limit_w(0) == 300
+
+
+def test_no_secret_is_left_to_inherit_once_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first process that a worker starts is made after the secrets have left the environment."""
+    variable = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+    monkeypatch.setenv(variable, "postgresql://user:password@database/airflow")
+    monkeypatch.setattr(celery_app, "make_app", lambda: None)
+
+    monkeypatch.setattr(worker, "RunRegister", lambda *_: None)
+    seen: list[str | None] = []
+
+    def start(node: str, settings: EacoSettings) -> None:
+        seen.append(os.environ.get(variable))
+        raise InvalidSettingError(node, "starts nothing more")
+
+    monkeypatch.setattr(worker, "_machine", start)
+    settings = EacoSettings(home=tmp_path, node_api_url="http://127.0.0.1:9")
+    with pytest.raises(InvalidSettingError, match="starts nothing more"):
+        worker.run_worker("gpu-1", "secret", settings)
+    assert seen == [None]
