@@ -22,6 +22,7 @@ from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, 
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store import energy_curve, machine_energy
 from airflow_provider_eaco.store.energy_tables import energy_run as run_table
+from airflow_provider_eaco.store.energy_told import remember, told_before
 from airflow_provider_eaco.store.schema import energy as energy_table
 from airflow_provider_eaco.store.schema import job as job_table
 from airflow_provider_eaco.store.schema import lease as lease_table
@@ -82,15 +83,21 @@ class SqlEnergyLog:
             return record_of(connection, job_id)
 
 
-def bring_to(connection: Connection, part: EnergyPart, now_s: float) -> None:
-    """Let what is stored for the part's job, token and GPU be this part in all; it never becomes less."""
-    of_part = (energy_table.c.token == part.token) & (energy_table.c.gpu_uuid == part.gpu_uuid)
-    sums = select(func.sum(energy_table.c.energy_j), func.sum(energy_table.c.seconds)).where(of_part)
-    stored_j, stored_s = connection.execute(sums).one()
-    more_j = None if part.energy_j is None else max(0.0, part.energy_j - (stored_j or 0.0))
-    more = replace(part, energy_j=more_j, seconds=max(0.0, part.seconds - (stored_s or 0.0)))
+def bring_to(connection: Connection, part: EnergyPart, now_s: float, origin: str | None = None) -> None:
+    """Add what the part, the account of a meter in all, has grown by since the meter told it last.
+
+    One that is told again, or is less than what was told, adds nothing.
+
+    :param origin: the meter's counting, as in ``MachineEnergy``; each counts from 0. Without one, what is
+        stored for the part's job, token and GPU becomes this part in all, and never less.
+    """
+    before = told_before(connection, part, origin)
+    more_j = None if part.energy_j is None else max(0.0, part.energy_j - (before.energy_j or 0.0))
+    more = replace(part, energy_j=more_j, seconds=max(0.0, part.seconds - (before.seconds or 0.0)))
+    if origin is not None and (not before.is_told or more.energy_j or more.seconds):
+        remember(connection, part, origin, before, now_s, dag_id=_dag_id_of(part.job_id))
     # A lower bound has to say so, also where it has not grown beyond what is stored.
-    if stored_s is None or more.energy_j or more.seconds or more.partial:
+    if before.seconds is None or more.energy_j or more.seconds or more.partial:
         _add(connection, more, now_s)
 
 

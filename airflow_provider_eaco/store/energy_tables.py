@@ -21,6 +21,19 @@ energy_run = Table(
     Column("updated_at", Instant, nullable=False, index=True),
 )
 
+# What one counting of a meter has told of one lease on one GPU, in all; each counts from 0.
+energy_told = Table(
+    "eaco_energy_told",
+    metadata,
+    Column("token", BigInteger, primary_key=True, autoincrement=False),
+    Column("gpu_uuid", Text, primary_key=True),
+    Column("origin", Text, primary_key=True),
+    Column("dag_id", Text),
+    Column("energy_j", Double),
+    Column("seconds", Double, nullable=False),
+    Column("updated_at", Instant, nullable=False, index=True),
+)
+
 # What whole GPUs used, whoever was there: runs_j + idle_j + strangers_j = energy_j. A row for a month is kept
 # for good: they are few, and a report has to match them.
 energy_device = Table(

@@ -43,6 +43,13 @@ def add(connection: Connection, counters: MachineEnergy, now_s: float) -> bool:
     return True
 
 
+def origin_of(connection: Connection, node: str) -> str | None:
+    """Return the counting that was added last for the node, ``None`` if none ever was."""
+    query = select(counter_table.c.origin).where(counter_table.c.node == node)
+    origin: str | None = connection.scalar(query)
+    return origin
+
+
 def _sum(connection: Connection, table: Table, row: Mapping[str, object], used: Mapping[str, float]) -> None:
     statement = upsert(connection, table).values(**row, **used)
     grown: dict[str, Any] = {each: table.c[each] + statement.excluded[each] for each in used}

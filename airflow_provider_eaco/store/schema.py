@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from airflow_provider_eaco.store.columns import BigSerial, GpuUuids, Instant, JsonText
-from airflow_provider_eaco.store.energy_tables import energy_run
+from airflow_provider_eaco.store.energy_tables import energy_run, energy_told
 from airflow_provider_eaco.store.metadata import metadata as metadata  # noqa: PLC0414 - with all its tables
 from airflow_provider_eaco.store.node_tables import node_run
 from airflow_provider_eaco.store.observed_tables import node_sample as node_sample  # noqa: PLC0414 - with it
@@ -332,6 +332,7 @@ HISTORY = (
     History(energy, "updated_at", "dag_id"),
     History(node_run, "ended_at", "dag_id"),
     History(energy_run, "updated_at", "dag_id"),
+    History(energy_told, "updated_at", "dag_id"),
     History(booking, "ends_at", None),
     History(node_run, "ended_at", "dag_id"),
 )

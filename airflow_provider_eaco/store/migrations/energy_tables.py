@@ -22,6 +22,15 @@ def create_energy_tables() -> None:
     )
     op.create_index("ix_eaco_energy_run_job_id", "eaco_energy_run", ["job_id"])
     _create(
+        "eaco_energy_told",
+        ("token", "gpu_uuid", "origin"),
+        sa.Column("token", sa.BigInteger(), autoincrement=False, nullable=False),
+        *_texts("gpu_uuid", "origin"),
+        sa.Column("dag_id", sa.Text()),
+        sa.Column("energy_j", sa.Double()),
+        *_sums("seconds"),
+    )
+    _create(
         "eaco_energy_device",
         ("uuid", "month"),
         *_texts("uuid", "month", "node"),
@@ -44,8 +53,8 @@ def create_energy_tables() -> None:
 
 def drop_energy_tables() -> None:
     """Drop them, the newest first."""
-    for table in ("eaco_energy_counter", "eaco_energy_node", "eaco_energy_device", "eaco_energy_run"):
-        op.drop_table(table)
+    for table in ("counter", "node", "device", "told", "run"):
+        op.drop_table(f"eaco_energy_{table}")
 
 
 def _create(name: str, key: tuple[str, ...], *columns: sa.Column[Any]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.energy_tables import energy_device
 from tests.integration.node_api.gate import Gate, gpu_of
 
 
@@ -44,6 +46,38 @@ def test_energy_that_is_told_twice_is_stored_once(gate: Gate) -> None:
     (device,) = gate.everything()["eaco_energy_device"]
     assert 90.0 in device
     assert 180.0 not in device
+
+
+def counters(origin: str, began_s: float, until_s: float, energy_j: float) -> dict[str, Any]:
+    device = {"uuid": gpu_of("one"), "energy_j": energy_j, "runs_j": energy_j, "idle_j": 0, "strangers_j": 0}
+    return {
+        "origin": origin,
+        "began_s": began_s,
+        "until_s": until_s,
+        "devices": [{**device, "unknown_s": 0}],
+    }
+
+
+def test_c53_a_restart_of_the_worker_keeps_task_and_device_together(gate: Gate) -> None:
+    """Both add what the second worker process has counted from 0, each report once."""
+    token = gate.lease.token
+    first, second = counters("w1", 0.0, 50.0, 5000.0), counters("w2", 51.0, 96.0, 4500.0)
+    for told, joules in ((first, 5000.0), (first, 5000.0), (second, 4500.0), (second, 4500.0)):
+        assert gate.report("one", energy=[part(token, joules)], counters=told).status_code == 200
+    record = SqlEnergyLog(gate.database).job_energy("job")
+    assert record is not None
+    with gate.engine.connect() as connection:
+        device_j = connection.scalar(sa.select(energy_device.c.runs_j))
+    assert record.energy_j == device_j == 9500.0
+
+
+def test_a_report_without_counters_keeps_the_larger_account(gate: Gate) -> None:
+    """Nothing says whether its meter is another one."""
+    for joules in (5000.0, 4500.0, 5200.0):
+        assert gate.report("one", energy=[part(gate.lease.token, joules)]).status_code == 200
+    record = SqlEnergyLog(gate.database).job_energy("job")
+    assert record is not None
+    assert record.energy_j == 5200.0
 
 
 @pytest.mark.parametrize(

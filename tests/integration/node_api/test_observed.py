@@ -198,25 +198,6 @@ def test_a_training_that_did_not_come_to_its_end_teaches_nothing(sampled: Sample
     assert sampled.rows("eaco_profile_solo") == []
 
 
-def test_a_sampler_that_is_started_anew_goes_on_with_the_same_record(sampled: Sampled) -> None:
-    """The task has one lease, and what was stored of it before never becomes less."""
-    sampled.task(1, pid=10)
-    sampled.use((0, 10))
-    sampled.pass_s(60)
-    before = sampled.story(1)
-    sampled.start_sampler()
-    sampled.pass_s(40)
-    after = sampled.story(1)
-    assert before is not None
-    assert after is not None
-    assert before.energy is not None
-    assert after.energy is not None
-    assert len([row for row in sampled.rows("eaco_lease") if row.state == "observed"]) == 1
-    assert before.energy.energy_j is not None
-    assert (after.energy.energy_j or 0) >= before.energy.energy_j
-    assert after.energy.partial
-
-
 def test_a_task_that_comes_back_goes_on_with_its_record(sampled: Sampled) -> None:
     """Rescheduled, with its id and another process: another lease of the same job, and joules of both."""
     first = sampled.task(1, pid=10)

@@ -24,7 +24,7 @@ from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
-from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.energy import SqlEnergyLog, bring_to
 from airflow_provider_eaco.store.energy_tables import energy_device, energy_node
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.profiles import SqlProfileStore
@@ -111,7 +111,7 @@ def live_through(database: Database, clock: ManualClock, name: str, *, gpu: int,
     lease = grant(ledger, name, place(gpu))
     ledger.set_running(lease.token, "process")
     log.record_event(name, "launched", "", clock.now_s())
-    measure(SqlEnergyLog(database), name, lease.token, f"GPU-n1-{gpu}", clock.now_s())
+    measure(database, name, lease.token, f"GPU-n1-{gpu}", clock.now_s())
     if ends:
         until_s = clock.now_s() + 60
         SqlBookings(database).book(WantedBooking("n1", (str(gpu),), None, until_s, name))
@@ -119,10 +119,14 @@ def live_through(database: Database, clock: ManualClock, name: str, *, gpu: int,
         ledger.release(lease.token, JobPhase.FINISHED)
 
 
-def measure(energy: SqlEnergyLog, job_id: str, token: int, uuid: str, at_s: float) -> None:
-    """Store a joule of the job, its peak, and counters of its machine and of the machine's own meter."""
+def measure(database: Database, job_id: str, token: int, uuid: str, at_s: float) -> None:
+    """Store joules of the job, who told of them, its peak, and counters of its machine and of its meter."""
+    energy = SqlEnergyLog(database)
     energy.add(EnergyPart(job_id, token, uuid, 1.0, 1.0, EnergyMethod.COUNTER))
     energy.note_run(RunNote(job_id, token, 1.0))
+    with database.writing() as connection:
+        told = EnergyPart(job_id, token, uuid, 1.0, 1.0, EnergyMethod.COUNTER)
+        bring_to(connection, told, at_s, f"meter-of-{job_id}")
     devices = {uuid: DeviceTotals(1.0, 1.0)}
     counted = MachineEnergy("n1", f"meter-of-{job_id}", at_s, at_s, devices, NodeTotals(2.0, 1.0, 1.0))
     assert energy.add_machine(counted)
@@ -155,6 +159,7 @@ def test_migrate_clean_remove_and_reset(airflow: Airflow, engine: Engine) -> Non
         "eaco_event": ["recent"],
         "eaco_energy": ["recent"],
         "eaco_energy_run": ["recent"],
+        "eaco_energy_told": ["recent"],
         "eaco_node_run": [],
         "eaco_booking": ["recent"],
         "eaco_node": ["kept"],
@@ -193,6 +198,7 @@ def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> N
         "eaco_event": ["old", "recent"],
         "eaco_energy": ["old", "recent"],
         "eaco_energy_run": ["old", "recent"],
+        "eaco_energy_told": ["old", "recent"],
         "eaco_node_run": [],
         "eaco_booking": ["recent"],
         "eaco_node": ["kept"],
@@ -202,4 +208,4 @@ def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> N
         "eaco_energy_node": ["kept", "kept"],
     }
     archives = [name for name in sa.inspect(postgres_own).get_table_names() if "_airflow_deleted" in name]
-    assert len(archives) == 6
+    assert len(archives) == 7

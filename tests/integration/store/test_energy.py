@@ -11,7 +11,7 @@ from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals,
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.store import schema
-from airflow_provider_eaco.store.energy import SqlEnergyLog
+from airflow_provider_eaco.store.energy import SqlEnergyLog, bring_to
 from airflow_provider_eaco.store.energy_tables import energy_device, energy_node
 from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.session import Database
@@ -72,6 +72,83 @@ def test_an_account_that_is_told_again_adds_nothing(
     record = energy.job_energy("j")
     assert record is not None
     assert (record.energy_j, record.seconds, record.partial) == (160.0, 30.0, False)
+
+
+def tell(database: Database, told: EnergyPart, origin: str | None) -> None:
+    with database.writing() as connection:
+        bring_to(connection, told, database.now_s(connection), origin)
+
+
+def known(energy: SqlEnergyLog) -> tuple[float | None, float, bool]:
+    record = energy.job_energy("j")
+    assert record is not None
+    return record.energy_j, record.seconds, record.partial
+
+
+def test_c53_a_meter_that_is_started_anew_adds_to_the_one_before(
+    database: Database, energy: SqlEnergyLog, clock: ManualClock
+) -> None:
+    """Each origin counts from 0 and adds what it has grown by, in the month in which it says so."""
+    tell(database, part(5000.0, 50.0), "first")
+    tell(database, part(500.0, 5.0), "second")
+    clock.advance(20)
+    tell(database, part(4500.0, 45.0), "second")
+    assert known(energy) == (9500.0, 95.0, False)
+    assert by_month(database, schema.energy, "energy_j") == {"2026-11": 5500.0, "2026-12": 4000.0}
+
+
+def test_c53_what_is_told_twice_or_late_adds_nothing(database: Database, energy: SqlEnergyLog) -> None:
+    """Less than what the same origin told before is late; it does not make the next account grow anew."""
+    tell(database, part(5000.0, 50.0), "first")
+    for joules, seconds in ((4500.0, 45.0), (4500.0, 45.0), (3000.0, 30.0), (4500.0, 45.0)):
+        tell(database, part(joules, seconds), "second")
+    assert known(energy) == (9500.0, 95.0, False)
+
+
+def test_c53_an_old_origin_that_speaks_late_adds_its_own_growth(
+    database: Database, energy: SqlEnergyLog
+) -> None:
+    """Its last second may arrive after the first account of the next meter."""
+    tell(database, part(5000.0, 50.0), "first")
+    tell(database, part(4500.0, 45.0), "second")
+    tell(database, part(5100.0, 51.0), "first")
+    assert known(energy) == (9600.0, 96.0, False)
+
+
+def test_c53_origins_are_kept_apart_by_gpu_and_lease(database: Database, energy: SqlEnergyLog) -> None:
+    """A second meter that tells of one GPU only says nothing of the other one, nor of another lease."""
+    tell(database, part(1000.0, 10.0, "GPU-n1-0"), "first")
+    tell(database, part(2000.0, 10.0, "GPU-n1-1"), "first")
+    tell(database, part(300.0, 3.0, "GPU-n1-1"), "second")
+    tell(database, part(70.0, 1.0, "GPU-n1-1", token=2), "second")
+    record = energy.job_energy("j")
+    assert record is not None
+    assert record.per_gpu_j == {"GPU-n1-0": 1000.0, "GPU-n1-1": 2370.0}
+
+
+def test_an_account_without_an_origin_is_one_of_all_that_is_stored(
+    database: Database, energy: SqlEnergyLog
+) -> None:
+    """So is the first one that has an origin: a meter that learns to say it goes on counting."""
+    tell(database, part(100.0, 10.0), None)
+    tell(database, part(100.0, 10.0), "first")
+    assert known(energy) == (100.0, 10.0, False)
+    tell(database, part(160.0, 16.0), "first")
+    tell(database, part(90.0, 9.0), None)
+    assert known(energy) == (160.0, 16.0, False)
+    tell(database, part(40.0, 4.0), "second")
+    assert known(energy) == (200.0, 20.0, False)
+
+
+def test_a_second_origin_that_does_not_know_marks_a_lower_bound(
+    database: Database, energy: SqlEnergyLog
+) -> None:
+    """Unknown joules are not 0, and what it knows later counts from 0."""
+    tell(database, part(100.0, 10.0), "first")
+    tell(database, part(None, 5.0), "second")
+    assert known(energy) == (100.0, 15.0, True)
+    tell(database, part(30.0, 8.0), "second")
+    assert known(energy) == (130.0, 18.0, True)
 
 
 def test_mean_and_peak_are_of_all_gpus_together(energy: SqlEnergyLog) -> None:
