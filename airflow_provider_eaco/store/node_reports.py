@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from sqlalchemy import select
@@ -13,6 +14,7 @@ from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeRefusedError, NodeReport, RunClaim
 from airflow_provider_eaco.store import machine_energy
 from airflow_provider_eaco.store.energy import bring_to, note_run
+from airflow_provider_eaco.store.energy_tables import energy_counter as counter_table
 from airflow_provider_eaco.store.inventory import readings_of, save_nodes, save_readings
 from airflow_provider_eaco.store.node_credentials import take_turn
 from airflow_provider_eaco.store.node_limits import limit_of, note_limits, wanted_of
@@ -21,6 +23,7 @@ from airflow_provider_eaco.store.node_tables import node_credential as credentia
 from airflow_provider_eaco.store.node_tables import node_limit as limit_table
 from airflow_provider_eaco.store.node_tables import node_run as run_table
 from airflow_provider_eaco.store.schema import gpu as gpu_table
+from airflow_provider_eaco.store.schema import node as node_table
 from airflow_provider_eaco.store.session import Database
 
 
@@ -59,7 +62,7 @@ class SqlNodeReports:
         with self._database.writing() as connection:
             self._check_turn(connection, node.name, report.machine)
             _check_runs(connection, report)
-            _check_gpus(connection, node.name, [gpu.uuid for gpu in node.gpus])
+            _check_gpus(connection, report)
             now_s = self._database.now_s(connection)
             note_news(connection, node.name, report.news, now_s)
             note_peaks(connection, node.name, report.peaks_mib)
@@ -110,10 +113,9 @@ def _add_energy(connection: Connection, report: NodeReport, now_s: float) -> Non
     job_of: dict[int, str] = {
         row.token: row.job_id for row in connection.execute(query.where(run_table.c.token.in_(tokens)))
     }
-    origin = None if report.counters is None else report.counters.origin
     for part in report.energy:
         if part.token in job_of:
-            bring_to(connection, replace(part, job_id=job_of[part.token]), now_s, origin)
+            bring_to(connection, replace(part, job_id=job_of[part.token]), now_s)
     for note in report.notes:
         if note.token in job_of:
             note_run(connection, replace(note, job_id=job_of[note.token]), now_s)
@@ -129,10 +131,62 @@ def _check_runs(connection: Connection, report: NodeReport) -> None:
             raise NodeRefusedError(f"lease {token} is not one of node {report.node.name!r}")
 
 
-def _check_gpus(connection: Connection, node: str, uuids: Sequence[str]) -> None:
+def _check_gpus(connection: Connection, report: NodeReport) -> None:
+    node, own = report.node.name, {gpu.uuid for gpu in report.node.gpus}
+    _check_not_elsewhere(connection, node, own)
+    check_own_gpus(connection, node, _told_of(report) - own)
+    if report.counters is not None:
+        _check_counted(connection, node, report.counters.devices.keys() - own)
+
+
+def _told_of(report: NodeReport) -> set[str]:
+    """Return the GPUs of which the report says anything beside the counters of the machine."""
+    uuids = {part.gpu_uuid for part in report.energy} | {reading.uuid for reading in report.readings}
+    if report.limits is not None:
+        limits = report.limits
+        uuids |= limits.permits.keys()
+        for placement in {*limits.in_force, *limits.noted, *limits.refused}:
+            uuids.update(placement.gpu_uuids)
+    return uuids
+
+
+def check_own_gpus(connection: Connection, node: str, uuids: AbstractSet[str]) -> None:
+    """Refuse what is told of a GPU that the stored inventory does not have as one that this node has or had.
+
+    :raises NodeRefusedError: for any other GPU.
+    """
+    foreign = sorted(uuids - _stored_of(connection, node)) if uuids else []
+    if foreign:
+        raise NodeRefusedError(f"GPU {foreign[0]} is not one of node {node!r}")
+
+
+def _check_counted(connection: Connection, node: str, uuids: AbstractSet[str]) -> None:
+    """Refuse counters of GPUs that another node has, or counts.
+
+    A board that is divided by MIG is counted as a whole and is in no inventory: the first to count it has it.
+    """
+    unlisted = uuids - _stored_of(connection, node) if uuids else set()
+    if not unlisted:
+        return
+    _check_not_elsewhere(connection, node, unlisted)
+    # What a node counted that was forgotten is free again, as its GPUs are.
+    standing = select(node_table.c.name).where(node_table.c.name != node)
+    query = select(counter_table.c.counters).where(counter_table.c.node.in_(standing))
+    for counters in connection.scalars(query):
+        counted = sorted(unlisted & counters["devices"].keys())
+        if counted:
+            raise NodeRefusedError(f"GPU {counted[0]} is one of another node")
+
+
+def _check_not_elsewhere(connection: Connection, node: str, uuids: AbstractSet[str]) -> None:
     query = select(gpu_table.c.uuid).where(
-        gpu_table.c.uuid.in_(uuids), gpu_table.c.node != node, gpu_table.c.present
+        gpu_table.c.uuid.in_(sorted(uuids)), gpu_table.c.node != node, gpu_table.c.present
     )
     taken = connection.scalars(query).first()
     if taken is not None:
         raise NodeRefusedError(f"GPU {taken} is one of another node")
+
+
+def _stored_of(connection: Connection, node: str) -> set[str]:
+    """Return the GPUs that the node has, and those that it had and nobody else has had since."""
+    return {*connection.scalars(select(gpu_table.c.uuid).where(gpu_table.c.node == node))}

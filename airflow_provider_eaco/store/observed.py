@@ -18,11 +18,11 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.observed import ObservedReport, ObservedTask
 from airflow_provider_eaco.core.ports import JobRecord
-from airflow_provider_eaco.store import jobs, machine_energy
+from airflow_provider_eaco.store import jobs
 from airflow_provider_eaco.store.columns import Instant
 from airflow_provider_eaco.store.energy import bring_to, note_run
 from airflow_provider_eaco.store.leases import leases_of
-from airflow_provider_eaco.store.node_reports import SqlNodeReports
+from airflow_provider_eaco.store.node_reports import SqlNodeReports, check_own_gpus
 from airflow_provider_eaco.store.observed_tables import node_sample as sample_table
 from airflow_provider_eaco.store.schema import event as event_table
 from airflow_provider_eaco.store.schema import job as job_table
@@ -76,15 +76,15 @@ class SqlObservedTasks(SqlNodeReports):
         """Write the report down as one transaction; a task that is neither known nor new is left out.
 
         :param new: jobs by id, of tasks that are not stored yet.
-        :raises NodeRefusedError: if another machine reports for this node; then nothing was taken.
+        :raises NodeRefusedError: if another machine reports for this node, or a task is said to use a GPU
+            that the node never had; then nothing was taken.
         """
         undecided, left_out = [], []
         with self._database.writing() as connection:
             self._check_turn(connection, report.node, report.machine)
+            check_own_gpus(connection, report.node, _told_of(report))
             now_s = self._database.now_s(connection)
             _note_sample(connection, report.node, now_s)
-            # A sampler tells the machine's counters first, and then of its tasks.
-            origin = machine_energy.origin_of(connection, report.node)
             for task in sorted(report.tasks, key=lambda task: -task.running_s):
                 token = _lease_of(connection, report.node, task)
                 if token is None:
@@ -93,7 +93,7 @@ class SqlObservedTasks(SqlNodeReports):
                 if token is None:
                     left_out.append(task.job_id)
                     continue
-                _go_on(connection, token, task, now_s, origin)
+                _go_on(connection, token, task, now_s)
                 if not _is_decided(connection, task.job_id):
                     undecided.append(task.job_id)
             silent = _silent(connection, now_s - _SILENCES * self._silent_s)
@@ -148,6 +148,11 @@ class SqlObservedTasks(SqlNodeReports):
         with self._database.reading() as connection:
             found = leases_of(connection, _OBSERVED, lease_table.c.job_id == job_id)
             return found[-1] if found else None
+
+
+def _told_of(report: ObservedReport) -> set[str]:
+    used = {uuid for task in report.tasks for uuid in task.gpu_uuids}
+    return used | {part.gpu_uuid for task in report.tasks for part in task.energy}
 
 
 def _note_sample(connection: Connection, node: str, now_s: float) -> None:
@@ -205,13 +210,13 @@ def _begin(connection: Connection, node: str, task: ObservedTask, job: Job, now_
     return token
 
 
-def _go_on(connection: Connection, token: int, task: ObservedTask, now_s: float, origin: str | None) -> None:
+def _go_on(connection: Connection, token: int, task: ObservedTask, now_s: float) -> None:
     """Bring lease and energy to what is told; the lease of a task that has left stays as it ended."""
     if task.ended_s is None:
         going_on = update(lease_table).where(lease_table.c.token == token)
         connection.execute(going_on.values(gpu_uuids=task.gpu_uuids, released_at=now_s))
     for part in task.energy:
-        bring_to(connection, replace(part, job_id=task.job_id, token=token), now_s, origin)
+        bring_to(connection, replace(part, job_id=task.job_id, token=token), now_s)
     if task.note is not None:
         note_run(connection, replace(task.note, job_id=task.job_id, token=token), now_s)
 

@@ -19,6 +19,7 @@ from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.node_credentials import SqlNodeCredentials
 from airflow_provider_eaco.store.node_reports import SqlNodeReports
 from airflow_provider_eaco.store.node_runs import SqlNodeRuns
+from airflow_provider_eaco.store.observed import SqlObservedTasks
 from tests.builders import make_job
 from tests.databases import database_on
 
@@ -46,7 +47,14 @@ class Gate:
         self.credentials = SqlNodeCredentials(self.database)
         self.secrets = {node: self.credentials.add(node) for node in ("one", "two")}
         self.reports = SqlNodeReports(self.database, SILENT_S)
-        door = NodeDoor(self.credentials.accepts, self.reports.take, self.reports.claim, 1.0)
+        observed = SqlObservedTasks(self.database, SILENT_S)
+        door = NodeDoor(
+            self.credentials.accepts,
+            self.reports.take,
+            self.reports.claim,
+            1.0,
+            lambda report: frozenset(observed.observe(report, {}).left_out),
+        )
         self._client = TestClient(create_app(door), raise_server_exceptions=False)
 
     def __enter__(self) -> Self:
@@ -121,3 +129,9 @@ def report_of(node: str, /, **changes: Any) -> dict[str, Any]:
 def make_gpu(node: str, index: int) -> Gpu:
     """A GPU as the ledger has it."""
     return Gpu(gpu_of(node, index), node, index, "V100", 32768)
+
+
+def counters_of(uuid: str) -> dict[str, Any]:
+    """Counters of a machine by which this GPU has used something."""
+    used = {"energy_j": 5.0, "runs_j": 5.0, "idle_j": 0.0, "strangers_j": 0.0, "unknown_s": 0.0}
+    return {"origin": "meter", "began_s": 0.0, "until_s": 5.0, "devices": [{"uuid": uuid, **used}]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.node_api.gate import Gate, gpu_of, report_of
+from tests.integration.node_api.gate import Gate, counters_of, gpu_of, report_of
 
 TEN_MB = 10 * 2**20
 
@@ -50,6 +50,26 @@ def _someone_elses_run(gate: Gate) -> Any:
 def _someone_elses_gpu(gate: Gate) -> Any:
     gpus = [{**report_of("one")["gpus"][0]}]
     return gate.report("two", gpus=gpus)
+
+
+def _part(gate: Gate, uuid: str) -> dict[str, Any]:
+    part = {"energy_j": 1e14, "seconds": 10.0, "method": "counter"}
+    return {**part, "token": gate.lease.token, "gpu_uuid": uuid}
+
+
+def _observed(**changes: Any) -> Callable[[Gate], Any]:
+    task = {
+        "job_id": "01a23240-81cb-7f33-8356-000000000001",
+        "process": "10:1:aaaa-bbbb",
+        "pids": [10],
+        "gpu_uuids": [gpu_of("one")],
+        "running_s": 10.0,
+        "from_start": True,
+        "alone": True,
+        **changes,
+    }
+    body = {"v": 1, "machine": "host-one", "tasks": [task]}
+    return lambda gate: gate.post("/one/observed", credential=gate.secrets["one"], json=body)
 
 
 CREDENTIALS: dict[str, tuple[Callable[[Gate], Any], int]] = {
@@ -147,6 +167,30 @@ OTHERS: dict[str, tuple[Callable[[Gate], Any], int]] = {
         lambda gate: gate.report("two", peaks=[{"token": gate.lease.token, "memory_mib": 1}]),
         409,
     ),
+    "energy on another node's GPU": (
+        lambda gate: gate.report("one", energy=[_part(gate, gpu_of("two"))]),
+        409,
+    ),
+    "energy on nobody's GPU": (
+        lambda gate: gate.report("one", energy=[_part(gate, "GPU-nobody")]),
+        409,
+    ),
+    "counters of another node's GPU": (_changed(counters=counters_of(gpu_of("two"))), 409),
+    "a permit of another node's GPU": (_limits(permits={gpu_of("two"): None}), 409),
+    "a limit on another node's GPU": (
+        _limits(boards=[{"gpu_uuids": [gpu_of("one"), gpu_of("two")], "limit_w": 9, "before_w": [9, 9]}]),
+        409,
+    ),
+    "a limit that may be on another node's GPU": (_limits(boards=[{"gpu_uuids": [gpu_of("two")]}]), 409),
+    "a limit that another node's GPU refused": (
+        _limits(refused=[{"gpu_uuids": [gpu_of("two")], "cause": "out of range"}]),
+        409,
+    ),
+    "a task on another node's GPU": (_observed(gpu_uuids=[gpu_of("two")]), 409),
+    "a task's energy on another node's GPU": (
+        _observed(energy=[{"gpu_uuid": gpu_of("two"), "energy_j": 1.0, "seconds": 1.0, "method": "counter"}]),
+        409,
+    ),
     "from a second machine": (lambda gate: gate.report("one", machine="copy"), 409),
     "a start from a second machine": (lambda gate: gate.start("one", gate.lease.token, machine="copy"), 409),
 }
@@ -164,6 +208,34 @@ def test_a_bad_request_gets_a_4xx_and_changes_nothing(
     answer = attempt(gate)
     assert answer.status_code == status, answer.text
     assert gate.everything() == before
+
+
+def test_a_board_that_another_node_counts_is_not_counted(gate: Gate) -> None:
+    """One that MIG divides is in no inventory: its counters are those of the node that counts it."""
+    assert gate.report("two", counters=counters_of("GPU-divided")).status_code == 200
+    before = gate.everything()
+    assert [row[0] for row in before["eaco_energy_device"]] == ["GPU-divided"]
+    assert gate.report("one", counters=counters_of("GPU-divided")).status_code == 409
+    assert gate.everything() == before
+
+
+def test_a_gpu_that_the_node_has_lost_may_still_be_told_of(gate: Gate) -> None:
+    """What ran there has used what it used, also once the GPU is gone, and nobody else has it."""
+    lost = gpu_of("one", 1)
+    gpus = report_of("one")["gpus"][:1]
+    assert gate.report("one", gpus=gpus).status_code == 200
+    told = gate.report(
+        "one",
+        v=3,
+        gpus=gpus,
+        energy=[_part(gate, lost)],
+        counters=counters_of(lost),
+        limits={"boards": [{"gpu_uuids": [lost]}]},
+    )
+    assert told.status_code == 200, told.text
+    rows = gate.everything()
+    assert [row[1] for row in rows["eaco_energy"]] == [lost]
+    assert [row[0] for row in rows["eaco_energy_device"]] == [lost]
 
 
 @pytest.mark.parametrize("void", ["revoke", "add"])
