@@ -2,7 +2,8 @@
 what would have been decided about them.
 
 Runs in the API server. A report is taken in as a whole or not at all; what follows it (a decision, a profile,
-a line in the story) may fail, and is then logged; a decision is tried again with the next report.
+a line in the story) may fail, and is then logged; a decision, and what an end leaves, is tried again with the
+next report.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Observer:
         runs them.
 
         :raises StoreUnavailableError: if the tables are out of reach; then nothing was taken.
-        :raises NodeRefusedError: if another machine reports for this node; then nothing was taken.
+        :raises NodeRefusedError: if another machine reports for this node, or a task is said to use a GPU
+            that the node never had; then nothing was taken.
         """
         around = self._around
         tasks = around.airflow.tasks({task.job_id for task in report.tasks})
@@ -114,6 +116,8 @@ class Observer:
             _softly(partial(self._decide, job_id, by_id[job_id], report.node))
         for job_id in by_id.keys() & tasks.keys() - {*taken.left_out}:
             _softly(partial(self._note_progress, by_id[job_id], tasks[job_id]))
+        for job_id in taken.unclosed:
+            _softly(partial(self._close, job_id, by_id.get(job_id), tasks.get(job_id)))
         _softly(partial(self._end, by_id, tasks))
         if taken.silent:
             _softly(lambda: self._end({}, around.airflow.tasks(taken.silent), taken.silent))
@@ -202,15 +206,23 @@ class Observer:
         self._around.tell(job_id, _OBSERVED, text, self._around.view().now_s)
 
     def _close(self, job_id: str, seen: ObservedTask | None, task: StartedTask | None) -> None:
-        """Write the energy of a task that has ended into its story, and let a complete run teach."""
-        around, view = self._around, self._around.view()
-        energy, record = around.energy_of(job_id), around.record_of(job_id)
+        """Let a complete run teach, and then write the energy of the task into its story.
+
+        That line is the last step: an end without it is closed anew with a later report.
+        """
+        self._learn(job_id, seen, task)
+        around = self._around
+        energy, text = around.energy_of(job_id), "nothing is known of its energy"
         if energy is not None:
             text = energy_text(record_of_job(energy, None, around.settings.carbon_g_per_kwh))
-            around.tell(job_id, _ENERGY, text, view.now_s)
-        lease = around.store.lease_of(job_id)
+        around.tell(job_id, _ENERGY, text, around.view().now_s)
+
+    def _learn(self, job_id: str, seen: ObservedTask | None, task: StartedTask | None) -> None:
+        around = self._around
+        lease, record = around.store.lease_of(job_id), around.record_of(job_id)
         if record is None or lease is None or seen is None or not seen.from_start:
             return
+        view = around.view()
         run = ended_run(record, lease, view.nodes, record.phase, seen.meter)
         if run is not None:
             report = None if task is None else around.airflow.progress(task)

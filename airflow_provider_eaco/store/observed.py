@@ -32,6 +32,10 @@ from airflow_provider_eaco.store.session import upsert
 
 # What the story of an observed job says once it has been decided about.
 OBSERVED_EVENT = "observed"
+# What it says last of a job that has ended.
+ENERGY_EVENT = "energy"
+# What ended longer ago and has no such line stays without it.
+_CLOSABLE_S = 86400.0
 # A node that has said nothing for so many time-outs is not only late.
 _SILENCES = 2.0
 _OBSERVED = lease_table.c.state == LeaseState.OBSERVED.value
@@ -43,11 +47,14 @@ class TakenIn:
 
     ``left_out`` are those that are neither known nor new, and those that an executor of ours runs.
     ``silent`` are jobs of any node that count as running and of which no sampler has told for long.
+    ``unclosed`` are jobs of this node that have ended lately, do not live by this report, and whose story has
+    no line about their energy since.
     """
 
     undecided: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    unclosed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,10 @@ class SqlObservedTasks(SqlNodeReports):
                 if not _is_decided(connection, task.job_id):
                     undecided.append(task.job_id)
             silent = _silent(connection, now_s - _SILENCES * self._silent_s)
-        return TakenIn(tuple(undecided), silent, tuple(left_out))
+            living = {task.job_id for task in report.tasks if task.ended_s is None}
+            ended = _unclosed(connection, report.node, now_s - _CLOSABLE_S)
+        unclosed = tuple(job_id for job_id in ended if job_id not in living)
+        return TakenIn(tuple(undecided), silent, tuple(left_out), unclosed)
 
     def end(self, endings: Mapping[str, JobPhase]) -> tuple[str, ...]:
         """Give those of these jobs that count as running the phases in which they have ended; return them."""
@@ -237,6 +247,21 @@ def _silent(connection: Connection, since_s: float) -> tuple[str, ...]:
         job_table.c.job_id.not_in(heard),
     )
     return tuple(connection.scalars(query.order_by(job_table.c.job_id)))
+
+
+def _unclosed(connection: Connection, node: str, since_s: float) -> tuple[str, ...]:
+    told = select(event_table.c.event_id).where(
+        event_table.c.job_id == lease_table.c.job_id, event_table.c.event == ENERGY_EVENT
+    )
+    query = (
+        select(lease_table.c.job_id)
+        .join(job_table, job_table.c.job_id == lease_table.c.job_id)
+        .where(_OBSERVED, lease_table.c.node == node, lease_table.c.released_at >= since_s)
+        .where(job_table.c.owner == jobs.OBSERVED, job_table.c.phase != JobPhase.RUNNING.value)
+        # A job may come back, and end again: each end has its line.
+        .where(~told.where(event_table.c.happened_at >= lease_table.c.released_at).exists())
+    )
+    return tuple(connection.scalars(query.distinct().order_by(lease_table.c.job_id)))
 
 
 def _is_decided(connection: Connection, job_id: str) -> bool:

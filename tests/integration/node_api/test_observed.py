@@ -15,6 +15,7 @@ from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch.task_processes import TaskProcesses
 from airflow_provider_eaco.engine.progress import Report, UnitTime
+from airflow_provider_eaco.provider.observer import Observer
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from tests.builders import make_job
 from tests.integration.node_api.sampled import NODE, Sampled, id_of, started
@@ -283,6 +284,37 @@ def test_an_api_that_is_away_loses_nothing(sampled: Sampled) -> None:
     assert story is not None
     assert story.energy is not None
     assert story.energy.energy_j == pytest.approx(2000, abs=101)
+
+
+@pytest.mark.parametrize("step", ["_learn", "_close"])
+def test_an_end_that_was_not_told_is_told_with_a_later_report(
+    step: str, sampled: Sampled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server may fail between the end of the job and what the end leaves; then, once, all of it."""
+    task = sampled.task(1, pid=10)
+    sampled.use((0, 10))
+    sampled.pass_s(40)
+    with monkeypatch.context() as broken:
+        broken.setattr(Observer, step, _fail)
+        task.alive = False
+        sampled.use()
+        sampled.state(1, "success")
+        sampled.pass_s(2)
+    story = sampled.story(1)
+    assert story is not None
+    assert story.record.phase is JobPhase.FINISHED
+    assert set(sampled.events(1)) == {"observed"}
+    assert sampled.rows("eaco_profile_solo") == []
+    sampled.pass_s(6)
+    assert sampled.events(1)["energy"].startswith("4000 J in 40 s")
+    [profile] = sampled.rows("eaco_profile_solo")
+    sampled.pass_s(70)
+    assert [row.event for row in sampled.rows("eaco_event")] == ["observed", "energy"]
+    assert sampled.rows("eaco_profile_solo") == [profile]
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("the API server fails")
 
 
 def test_the_machine_offers_nothing(sampled: Sampled) -> None:
