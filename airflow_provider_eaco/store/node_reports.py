@@ -113,9 +113,10 @@ def _add_energy(connection: Connection, report: NodeReport, now_s: float) -> Non
     job_of: dict[int, str] = {
         row.token: row.job_id for row in connection.execute(query.where(run_table.c.token.in_(tokens)))
     }
+    origin = None if report.counters is None else report.counters.origin
     for part in report.energy:
         if part.token in job_of:
-            bring_to(connection, replace(part, job_id=job_of[part.token]), now_s)
+            bring_to(connection, replace(part, job_id=job_of[part.token]), now_s, origin)
     for note in report.notes:
         if note.token in job_of:
             note_run(connection, replace(note, job_id=job_of[note.token]), now_s)

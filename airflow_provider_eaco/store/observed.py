@@ -18,7 +18,7 @@ from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState
 from airflow_provider_eaco.core.observed import ObservedReport, ObservedTask
 from airflow_provider_eaco.core.ports import JobRecord
-from airflow_provider_eaco.store import jobs
+from airflow_provider_eaco.store import jobs, machine_energy
 from airflow_provider_eaco.store.columns import Instant
 from airflow_provider_eaco.store.energy import bring_to, note_run
 from airflow_provider_eaco.store.leases import leases_of
@@ -92,6 +92,8 @@ class SqlObservedTasks(SqlNodeReports):
             check_own_gpus(connection, report.node, _told_of(report))
             now_s = self._database.now_s(connection)
             _note_sample(connection, report.node, now_s)
+            # A sampler tells the machine's counters first, and then of its tasks.
+            origin = machine_energy.origin_of(connection, report.node)
             for task in sorted(report.tasks, key=lambda task: -task.running_s):
                 token = _lease_of(connection, report.node, task)
                 if token is None:
@@ -100,7 +102,7 @@ class SqlObservedTasks(SqlNodeReports):
                 if token is None:
                     left_out.append(task.job_id)
                     continue
-                _go_on(connection, token, task, now_s)
+                _go_on(connection, token, task, now_s, origin)
                 if not _is_decided(connection, task.job_id):
                     undecided.append(task.job_id)
             silent = _silent(connection, now_s - _SILENCES * self._silent_s)
@@ -220,13 +222,13 @@ def _begin(connection: Connection, node: str, task: ObservedTask, job: Job, now_
     return token
 
 
-def _go_on(connection: Connection, token: int, task: ObservedTask, now_s: float) -> None:
+def _go_on(connection: Connection, token: int, task: ObservedTask, now_s: float, origin: str | None) -> None:
     """Bring lease and energy to what is told; the lease of a task that has left stays as it ended."""
     if task.ended_s is None:
         going_on = update(lease_table).where(lease_table.c.token == token)
         connection.execute(going_on.values(gpu_uuids=task.gpu_uuids, released_at=now_s))
     for part in task.energy:
-        bring_to(connection, replace(part, job_id=task.job_id, token=token), now_s)
+        bring_to(connection, replace(part, job_id=task.job_id, token=token), now_s, origin)
     if task.note is not None:
         note_run(connection, replace(task.note, job_id=task.job_id, token=token), now_s)
 
