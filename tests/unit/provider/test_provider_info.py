@@ -13,6 +13,7 @@ from airflow.configuration import conf
 from airflow.providers_manager import ProvidersManager
 
 from airflow_provider_eaco.provider.options import OPTIONS, SECTION
+from airflow_provider_eaco.provider.rules import read_rules
 from airflow_provider_eaco.provider.settings import parse_settings
 from airflow_provider_eaco.provider_info import get_provider_info
 
@@ -47,6 +48,8 @@ def test_settings_read_exactly_the_options_that_exist(tmp_path: Path) -> None:
         return next(option.default for option in OPTIONS if option.name == name)
 
     parse_settings(read_default, home=tmp_path, has_driver=False, host="here")
+    # These are read where DAGs are parsed, and a slip in them is no reason to hold GPU tasks.
+    read.append("rules")
     assert sorted(set(read)) == sorted(option.name for option in OPTIONS)
 
 
@@ -56,6 +59,9 @@ def test_every_example_can_be_used(tmp_path: Path) -> None:
         option.name: option.default if option.example is None else option.example for option in OPTIONS
     }
     parse_settings(examples.__getitem__, home=tmp_path, has_driver=False, host="here")
+    rules, problems = read_rules(examples["rules"])
+    assert rules
+    assert problems == ()
 
 
 def named_objects() -> list[str]:
