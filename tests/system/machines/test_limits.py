@@ -80,10 +80,10 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedSite]:
         yield made
 
 
-def test_a_real_worker_sets_limits_and_after_kill_9_puts_them_back(
+def test_a_real_worker_sets_limits_before_tasks_begin_and_after_kill_9_puts_them_back(
     limited: LimitedSite,
 ) -> None:
-    """A task's board is limited; a worker that is killed and started again leaves it so while the task
+    """A task finds its board limited; a worker that is killed and started again leaves it so while the task
     lives, and puts back what a task left that ended while no worker was there.
     """
     SqlProfileStore(limited.rig.database, built_in_book()).save_solo(PROFILE)
@@ -91,8 +91,7 @@ def test_a_real_worker_sets_limits_and_after_kill_9_puts_them_back(
     run = limited.rig.run("machine_one", held=1)
     [note] = run.wait_started()
     node = note["node"]
-    # On a machine with other things to do the task may have begun without it, after the time that it waits.
-    limited.wait(lambda: limited.watts_of(node) == [200.0, 300.0], "the limit")
+    assert limited.watts_of(node) == [200.0, 300.0]
     stories = "SELECT text FROM eaco_event WHERE event = 'power_limit'"
     limited.wait(lambda: limited.airflow.query(stories), "the task's story")
     assert [row["text"] for row in limited.airflow.query(stories)] == ["held to 200 W a board, of 300 W"]
