@@ -1,8 +1,8 @@
 """Why a task waits, in Airflow's audit log: a line whenever the reason or a number in it changes, none while
 all stays.
 
-The log is never cleared by its readers, so that a task whose numbers change all the time must not fill it:
-its lines become rarer the longer its reason stands (:data:`RENEWAL_SHARE`).
+The log keeps its lines until somebody cleans the database, so that a task whose numbers change all the time
+must not fill it: its lines become rarer the longer its reason stands (:data:`RENEWAL_SHARE`).
 """
 
 from __future__ import annotations
