@@ -26,25 +26,27 @@ MAX_RUNS = 4096
 _TEXT = r"^[^\x00-\x1f\x7f]*$"
 _Name = Annotated[str, Field(min_length=1, max_length=255, pattern=_TEXT)]
 _Text = Annotated[str, Field(max_length=1000, pattern=_TEXT)]
-_Uuid = Annotated[str, Field(pattern=r"^(GPU|MIG)-[A-Za-z0-9/_.-]{1,120}$")]
+Uuid = Annotated[str, Field(pattern=r"^(GPU|MIG)-[A-Za-z0-9/_.-]{1,120}$")]
 _JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,255}$")]
 _Token = Annotated[int, Field(ge=1, lt=2**63)]
 _Mib = Annotated[int, Field(ge=0, le=2**40)]
-_Number = Annotated[float, Field(ge=0, le=1e15)]
+Number = Annotated[float, Field(ge=0, le=1e15)]
 _Instant = Annotated[float, Field(ge=0, le=1e10)]
 _Percent = Annotated[float, Field(ge=0, le=100)]
 _Watts = Annotated[float, Field(ge=0, le=1e6)]
-_Uuids = Annotated[list[_Uuid], Field(min_length=1, max_length=MAX_GPUS)]
+_Uuids = Annotated[list[Uuid], Field(min_length=1, max_length=MAX_GPUS)]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Takes exactly the types that are named, and nothing that is not."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class GpuModel(_Strict):
+class GpuModel(Strict):
     """One GPU of the node."""
 
-    uuid: _Uuid
+    uuid: Uuid
     index: Annotated[int, Field(ge=0, lt=MAX_GPUS)]
     model: _Name
     memory_total_mib: _Mib | None
@@ -52,30 +54,30 @@ class GpuModel(_Strict):
     health: Annotated[GpuHealth, Field(strict=False)]
 
 
-class ReadingModel(_Strict):
+class ReadingModel(Strict):
     """One look at a GPU; ``None`` is unknown."""
 
-    uuid: _Uuid
+    uuid: Uuid
     utilisation_pct: _Percent | None = None
     memory_used_mib: _Mib | None = None
-    power_w: _Number | None = None
-    energy_j: _Number | None = None
+    power_w: Number | None = None
+    energy_j: Number | None = None
     foreign_memory_mib: _Mib | None = None
     foreign_processes: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
 
-class MeterModel(_Strict):
+class MeterModel(Strict):
     """What was seen of a run that has ended."""
 
     memory_peak_mib: _Mib | None = None
     utilisation_pct: _Percent | None = None
     utilisation_max_pct: _Percent | None = None
     memory_utilisation_pct: _Percent | None = None
-    power_w: _Number | None = None
+    power_w: Number | None = None
     scope: Annotated[PowerScope, Field(strict=False)] = PowerScope.NODE
 
 
-class NewsModel(_Strict):
+class NewsModel(Strict):
     """What has become of one run."""
 
     token: _Token
@@ -86,63 +88,68 @@ class NewsModel(_Strict):
     meter: MeterModel | None = None
 
 
-class LivingModel(_Strict):
+class LivingModel(Strict):
     """A run whose processes live."""
 
     job_id: _JobId
     token: _Token
 
 
-class EnergyModel(_Strict):
-    """What one run has used in all on one GPU; ``energy_j`` is ``None`` where nothing was measured."""
+class GpuEnergyModel(Strict):
+    """What was used in all on one GPU; ``energy_j`` is ``None`` where nothing was measured."""
 
-    token: _Token
-    gpu_uuid: _Uuid
-    energy_j: _Number | None
-    seconds: _Number
+    gpu_uuid: Uuid
+    energy_j: Number | None
+    seconds: Number
     method: Annotated[EnergyMethod, Field(strict=False)]
     partial: bool = False
 
 
-class NoteModel(_Strict):
+class EnergyModel(GpuEnergyModel):
+    """What one run has used in all on one GPU."""
+
+    token: _Token
+
+
+class NoteModel(Strict):
     """The largest draw of one run, and by what its GPUs' joules were split."""
 
     token: _Token
-    peak_w: _Number | None = None
+    peak_w: Number | None = None
     rules: Annotated[list[Annotated[SplitRule, Field(strict=False)]], Field(max_length=len(SplitRule))] = []
 
 
-class DeviceModel(_Strict):
+class DeviceModel(Strict):
     """What one GPU has used since the counting began."""
 
-    uuid: _Uuid
-    energy_j: _Number
-    runs_j: _Number
-    idle_j: _Number
-    strangers_j: _Number
-    unknown_s: _Number
+    uuid: Uuid
+    energy_j: Number
+    runs_j: Number
+    idle_j: Number
+    strangers_j: Number
+    unknown_s: Number
 
 
-class CountersModel(_Strict):
+class CountersModel(Strict):
     """The counters of the whole machine; instants are the node's own and only compared with each other."""
 
     origin: _Name
     began_s: _Instant
     until_s: _Instant
     devices: Annotated[list[DeviceModel], Field(max_length=MAX_GPUS)]
-    node_j: _Number = 0.0
-    gpus_j: _Number = 0.0
-    seconds: _Number = 0.0
+    node_j: Number = 0.0
+    gpus_j: Number = 0.0
+    seconds: Number = 0.0
 
 
-class PeakModel(_Strict):
+class PeakModel(Strict):
     """The most that one living run was seen to use of one of its GPUs."""
 
     token: _Token
     memory_mib: _Mib
 
 
-class LimitModel(_Strict):
+class LimitModel(Strict):
     """A limit of ours on all boards of a placement; ``limit_w`` is ``None`` where they may have it or not."""
 
     gpu_uuids: _Uuids
@@ -156,17 +163,17 @@ class LimitModel(_Strict):
         return self
 
 
-class RefusedModel(_Strict):
+class RefusedModel(Strict):
     """A limit that was wanted and not set."""
 
     gpu_uuids: _Uuids
     cause: _Text
 
 
-class LimitsModel(_Strict):
+class LimitsModel(Strict):
     """The power limits on the node's boards; ``permits`` says of a GPU why none can be set there."""
 
-    permits: Annotated[dict[_Uuid, _Text | None], Field(max_length=MAX_GPUS)] = {}
+    permits: Annotated[dict[Uuid, _Text | None], Field(max_length=MAX_GPUS)] = {}
     boards: Annotated[list[LimitModel], Field(max_length=MAX_GPUS)] = []
     refused: Annotated[list[RefusedModel], Field(max_length=MAX_GPUS)] = []
 
@@ -184,7 +191,7 @@ class LimitsModel(_Strict):
         )
 
 
-class ReportModel(_Strict):
+class ReportModel(Strict):
     """One report in format 2. ``available`` is false when the node takes nothing new."""
 
     v: Literal[2]
@@ -250,7 +257,7 @@ class Report3Model(ReportModel):
         return replace(super().as_report(node), limits=self.limits.as_limits(node))
 
 
-class StartModel(_Strict):
+class StartModel(Strict):
     """A node asks whether it may begin a run; the same in both formats."""
 
     v: Literal[2, 3]

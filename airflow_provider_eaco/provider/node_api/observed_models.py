@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from airflow_provider_eaco.core.energy.accounting import SplitRule
 from airflow_provider_eaco.core.energy.records import RunNote
 from airflow_provider_eaco.core.observed import ObservedReport, ObservedTask
-from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart, RunMeter
-from airflow_provider_eaco.provider.node_api.models import MAX_GPUS, MeterModel
+from airflow_provider_eaco.core.ports import EnergyPart, RunMeter
+from airflow_provider_eaco.provider.node_api.models import (
+    MAX_GPUS,
+    GpuEnergyModel,
+    MeterModel,
+    Number,
+    Strict,
+    Uuid,
+)
 
 MAX_TASKS = 512
 
@@ -19,39 +26,25 @@ _Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1
 _TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 _Process = Annotated[str, Field(pattern=r"^[0-9]+:[0-9]+:[0-9a-f-]+$", max_length=255)]
 _Pid = Annotated[int, Field(ge=1, lt=2**31)]
-_Uuid = Annotated[str, Field(pattern=r"^(GPU|MIG)-[A-Za-z0-9/_.-]{1,120}$")]
-_Number = Annotated[float, Field(ge=0, le=1e15)]
 _Age = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class TaskEnergyModel(_Strict):
-    """What one task has used in all on one GPU; ``energy_j`` is ``None`` where nothing was measured."""
-
-    gpu_uuid: _Uuid
-    energy_j: _Number | None
-    seconds: _Number
-    method: Annotated[EnergyMethod, Field(strict=False)]
-    partial: bool = False
-
-
-class TaskModel(_Strict):
+class TaskModel(Strict):
     """One task try that runs under another executor."""
 
     job_id: _TaskId
     process: _Process
     pids: Annotated[list[_Pid], Field(min_length=1, max_length=16)]
-    gpu_uuids: Annotated[list[_Uuid], Field(min_length=1, max_length=MAX_GPUS)]
+    gpu_uuids: Annotated[list[Uuid], Field(min_length=1, max_length=MAX_GPUS)]
     running_s: _Age
     from_start: bool
     alone: bool
     ended_s: _Age | None = None
-    energy: Annotated[list[TaskEnergyModel], Field(max_length=MAX_GPUS)] = []
-    peak_w: _Number | None = None
-    rules: Annotated[list[Annotated[SplitRule, Field(strict=False)]], Field(max_length=len(SplitRule))] = []
+    energy: list[GpuEnergyModel] = Field(default_factory=list, max_length=MAX_GPUS)
+    peak_w: Number | None = None
+    rules: list[Annotated[SplitRule, Field(strict=False)]] = Field(
+        default_factory=list, max_length=len(SplitRule)
+    )
     meter: MeterModel | None = None
 
     def as_task(self) -> ObservedTask:
@@ -71,7 +64,7 @@ class TaskModel(_Strict):
         )
 
 
-class ObservedModel(_Strict):
+class ObservedModel(Strict):
     """All tasks that the sampler of one node watches."""
 
     v: Literal[1]
