@@ -143,9 +143,7 @@ def _simulated_node(row: Mapping[str, Any]) -> SimulatedNodeSettings:
     model = row.get("gpu_model", "V100")
     if not isinstance(model, str):
         raise setting_error(option, f"node {name}: gpu_model is {model!r}, must be the name of a GPU model")
-    gpus = whole(f"{option}, {name}, gpus", row.get("gpus", 8))
-    if gpus > _MAX_NODE_GPUS:
-        raise setting_error(f"{option}, {name}, gpus", f"{gpus} must be at most {_MAX_NODE_GPUS}")
+    gpus = whole(f"{option}, {name}, gpus", row.get("gpus", 8), most=_MAX_NODE_GPUS)
     try:
         memory_mib, host_mib = (
             parse_memory_mib(row[key], key) if key in row else None for key in ("gpu_memory", "host_memory")

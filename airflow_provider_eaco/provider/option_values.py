@@ -11,6 +11,11 @@ from typing import Any, TypeVar
 from airflow_provider_eaco.core.model.errors import InvalidSettingError
 from airflow_provider_eaco.provider.options import EXAMPLES, SECTION
 
+# What a column of type Integer holds in every database, with room for sums of two.
+MAX_WHOLE = 10**9
+# Some 30 years.
+MAX_DURATION_S = 1e9
+
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -87,13 +92,24 @@ def above_0(option: str, value: object) -> float:
     return read_number(option, value, "a number above 0", lambda number: number > 0)
 
 
-def whole(option: str, value: object, least: int = 1) -> int:
-    """Return a whole number of at least ``least``.
+def duration_s(option: str, value: object) -> float:
+    """Return a number of seconds above 0 that added to a date of this century is one still.
 
     :raises InvalidSettingError: naming the option.
     """
-    allowed = f"a whole number of at least {least}"
-    return int(read_number(option, value, allowed, lambda number: number.is_integer() and number >= least))
+    allowed = f"a number of seconds above 0, at most {MAX_DURATION_S:g}"
+    return read_number(option, value, allowed, lambda number: 0 < number <= MAX_DURATION_S)
+
+
+def whole(option: str, value: object, least: int = 1, most: int = MAX_WHOLE) -> int:
+    """Return a whole number of at least ``least`` and at most ``most``.
+
+    :raises InvalidSettingError: naming the option.
+    """
+    allowed = f"a whole number of at least {least} and at most {most}"
+    return int(
+        read_number(option, value, allowed, lambda number: number.is_integer() and least <= number <= most)
+    )
 
 
 def refuse_unknown(option: str, row: Mapping[str, Any], allowed: set[str]) -> None:

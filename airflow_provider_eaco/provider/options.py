@@ -53,8 +53,8 @@ OPTIONS: tuple[Option, ...] = (
         "hold_window",
         "integer",
         "2000",
-        "How many tasks one executor may hold while they wait for GPUs. Held tasks take nothing of [core]"
-        " parallelism.",
+        "How many tasks one executor may hold while they wait for GPUs, at most 1000000. Held tasks take "
+        "nothing of [core] parallelism.",
         "5000",
     ),
     Option(

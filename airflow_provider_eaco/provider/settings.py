@@ -45,6 +45,7 @@ from airflow_provider_eaco.provider.node_settings import (
 )
 from airflow_provider_eaco.provider.option_values import (
     above_0,
+    duration_s,
     one_of,
     read_json,
     read_number,
@@ -61,6 +62,9 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 _LEAST_PRIORITY = -1_000_000_000
 # Airflow's own limit for the name of a pool.
 _MAX_POOL_NAME = 256
+# An Airflow pool has the window and the seats of its GPUs as slots, which have to fit its column.
+_MAX_HOLD_WINDOW = 1_000_000
+_MAX_RESIDENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,7 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         where the names and GPUs of nodes have to differ.
     :raises InvalidSettingError: naming the option.
     """
-    shared: dict[str, Any] = {"trial_limit_s": above_0("trial_limit", read("trial_limit"))}
+    shared: dict[str, Any] = {"trial_limit_s": duration_s("trial_limit", read("trial_limit"))}
     shared["reject_after_s"] = _reject_after("reject_after", read("reject_after"))
     named = [series_source(option, read(option)) for option in SERIES]
     max_shift_s = hours_s("max_shift", read("max_shift"))
@@ -150,11 +154,11 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
     )
     return EacoSettings(
         pools=_pools(read("pools"), shared),
-        hold_window=whole("hold_window", read("hold_window")),
+        hold_window=whole("hold_window", read("hold_window"), most=_MAX_HOLD_WINDOW),
         backfill_priority=_backfill_priority("backfill_priority", read("backfill_priority")),
         default_max_stretch=_stretch(read("default_max_stretch")),
-        planner_ttl_s=above_0("planner_ttl", read("planner_ttl")),
-        kill_grace_s=above_0("kill_grace", read("kill_grace")),
+        planner_ttl_s=duration_s("planner_ttl", read("planner_ttl")),
+        kill_grace_s=duration_s("kill_grace", read("kill_grace")),
         simulated_nodes=simulated_nodes(nodes_text, f"sim-{name}" if simulates else None),
         simulated_time_scale=above_0("simulated_time_scale", read("simulated_time_scale")),
         simulated_state=_state_file(read("simulated_state"), home),
@@ -167,7 +171,7 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         has_driver=has_driver,
         series=tuple(each for each in named if each is not None),
         dispatch=dispatch,
-        node_timeout_s=above_0("node_timeout", read("node_timeout")),
+        node_timeout_s=duration_s("node_timeout", read("node_timeout")),
         node_api_url=read("node_api_url").strip().rstrip("/"),
         home=home,
     )
@@ -271,6 +275,10 @@ def _mean_stretch(option: str, value: object) -> float:
     return read_number(option, value, "a number of at least 1", lambda number: number >= 1)
 
 
+def _residents(option: str, value: object) -> int:
+    return whole(option, value, most=_MAX_RESIDENTS)
+
+
 def _margin(option: str, value: object) -> int:
     return whole(option, value, least=0)
 
@@ -336,16 +344,16 @@ _POOL_CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "policy": _text,
     "ordering": _text,
     "spreading": one_of(Spreading),
-    "max_residents": whole,
+    "max_residents": _residents,
     "memory_margin_mib": _margin,
     "utilisation_limit_pct": above_0,
     "exclusive_priority": _priority,
-    "trial_limit_s": above_0,
+    "trial_limit_s": duration_s,
     "estimate_error": _share,
     "predictor": one_of(PredictorName),
     "reject_after_s": _reject_after,
     "rules": _names,
-    "ageing_s": above_0,
+    "ageing_s": duration_s,
     "reserve_after_s": _share,
     "fair_share": _fair_share,
     "aligned": _flag,
