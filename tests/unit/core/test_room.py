@@ -38,11 +38,13 @@ def _confirm(node: NodeState) -> NodeState:
     return replace(node, sets=sets)
 
 
-def _fill_one_gpu(cycle: Cycle, memory_mib: int, peak_mib: int, jobs: int) -> tuple[int, str]:
+def _fill_one_gpu(
+    cycle: Cycle, memory_mib: int, peak_mib: int, jobs: int, *, reserved_mib: int = 0
+) -> tuple[int, str]:
     """Let jobs come one cycle after another, each trial confirmed; return how many share, and why no more."""
     solo = make_solo("A", memory_peak_mib=None, utilisation_pct=0.5, power_w=12.0, checkpoints=True)
     settings = PoolSettings(max_residents=99)
-    node, text = make_node(gpus=1, model="T4", memory_mib=memory_mib), ""
+    node, text = make_node(gpus=1, model="T4", memory_mib=memory_mib, reserved_mib=reserved_mib), ""
     for number in range(jobs):
         job = make_job(f"j{number:02d}", "A", 1, gpu_memory_mib=peak_mib, max_stretch=None)
         snapshot = make_snapshot(node, waiting=[job], settings=settings, profiles=make_book(solo))
@@ -60,6 +62,32 @@ def test_c32_exact_fit_with_integers(cycle: Cycle) -> None:
     count, text = _fill_one_gpu(cycle, 46_068, 2000, 24)
     assert count == 22
     assert "needs 2512 MiB per GPU with margin, the best candidate has 2068 of 46068 MiB" in text
+
+
+@pytest.mark.parametrize(("peak_mib", "run"), [(5120, 2), (4970, 2), (4800, 2), (4799, 3)])
+def test_c33_the_drivers_reserve_and_the_margin_are_no_room(cycle: Cycle, peak_mib: int, run: int) -> None:
+    """Of 15360 MiB the driver keeps 450 and the margin 512: three tasks of a third of the card, or of what is
+    left without the reserve, are one too many; three that fit beside both run, to the MiB.
+    """
+    count, text = _fill_one_gpu(cycle, 15_360, peak_mib, 3, reserved_mib=450)
+    assert count == run
+    told = f"needs {peak_mib + 512} MiB per GPU with margin, the best candidate has {14_910 - 2 * peak_mib}"
+    assert (f"{told} of 14910 MiB" in text) is (run == 2)
+
+
+@pytest.mark.parametrize(("asked_mib", "starts"), [(14_398, True), (14_399, False)])
+def test_c33_what_is_usable_is_shown_without_reserve_and_margin(
+    cycle: Cycle, asked_mib: int, starts: bool
+) -> None:
+    """The largest that fits is total - reserve - margin, and who asks for a MiB more is told that number."""
+    node = make_node(gpus=1, model="T4", memory_mib=15_360, reserved_mib=450)
+    settings = PoolSettings(reject_after_s=0)
+    job = make_job("j", "new", 1, gpu_memory_mib=asked_mib)
+    plan = cycle(make_snapshot(node, waiting=[job], settings=settings))
+    assert ("j" in launched(plan)) is starts
+    if not starts:
+        told = "the largest usable is 1 x T4 with 14398 MiB each, less reserve and margin"
+        assert told in texts_of(plan, "j")
 
 
 def test_c35_simultaneous_starts_count_declared_peaks(cycle: Cycle) -> None:
