@@ -78,12 +78,15 @@ class FakeHost:
     ended: list[tuple[Any, str, str | None]] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
     told: list[tuple[str, str, str]] = field(default_factory=list)
+    #: Task ids in the order in which tokens were minted.
+    renewed: list[str] = field(default_factory=list)
 
     def queue(self) -> dict[Any, Any]:
         return self.tasks
 
     def renew_token(self, workload: Any) -> Any:
-        return workload
+        self.renewed.append(workload.ti.task_id)
+        return SimpleNamespace(model_dump_json=lambda: f"{workload.model_dump_json()} renewed")
 
     def note_running(self, key: Any, reference: str) -> None:
         self.running[key] = reference

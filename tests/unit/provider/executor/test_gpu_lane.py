@@ -56,6 +56,19 @@ def test_the_next_task_waits_until_the_processes_are_gone(rig):
     assert rig.host.ended == [("first", "success", rig.host.ended[0][2])]
 
 
+def test_c17_a_token_is_minted_when_a_task_starts_and_not_before(rig):
+    """Airflow's own would be out of date after a long wait; one of the wait's begin would be as well."""
+    rig.queue("a", "first")
+    rig.queue("b", "second")
+    rig.beat()
+    assert rig.host.renewed == ["first"]
+    rig.become("a", "success")
+    rig.dispatcher.end("a")
+    rig.beat()
+    assert rig.host.renewed == ["first", "second"]
+    assert [order.payload for order in rig.dispatcher.orders] == ['"a" renewed', '"b" renewed']
+
+
 def test_a_waiting_task_is_told_why_once(rig):
     """The audit log gets one line when the reason changes and none while it stays."""
     rig.queue("a", "first")

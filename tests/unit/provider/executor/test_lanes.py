@@ -41,6 +41,45 @@ def test_c67_a_broken_configuration_holds_gpu_tasks_with_the_option_named(execut
     assert lanes.plain.room == 8
 
 
+@pytest.fixture
+def kept_alive(monkeypatch):
+    """The tasks of which Airflow was told that they are not stuck, each time a list of job ids."""
+    told = []
+    monkeypatch.setattr(lanes_module, "own_session", nullcontext)
+    monkeypatch.setattr(
+        lanes_module.task_instances, "keep_alive", lambda session, job_ids, now: told.append(sorted(job_ids))
+    )
+    return told
+
+
+def test_c17_whoever_waits_or_has_just_started_is_kept_alive(executor, monkeypatch, kept_alive):
+    """A task that waits for a GPU, one that was started and one without a GPU request are not stuck."""
+    rig = LaneRig(monkeypatch)
+    lanes = Lanes(rig.host, executor, rig.dispatcher, None)
+    lanes.gpu, lanes.plain = rig.lane, rig.plain
+    rig.queue("runs", "first")
+    rig.queue("waits", "second")
+    rig.beat()
+    lanes.plain.start(make_workload("plain", "third"))
+    dict(lanes.steps())["keep-alive"]()
+    assert kept_alive == [["plain", "runs", "waits"]]
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "interval_s"), [(None, 30.0), ("600", 30.0), ("60", 15.0), ("4", 1.0)]
+)
+def test_c17_tasks_are_kept_alive_several_times_within_airflows_time_out(executor, timeout_s, interval_s):
+    """Airflow fails what stays queued for ``task_queued_timeout``: a lost round or two must not matter."""
+    executor.conf.get = lambda section, name: {"task_queued_timeout": timeout_s}.get(name)
+    lanes = Lanes(FakeHost(), executor, FakeDispatcher(), None)
+    now_s = 1000.0
+    lanes._keep_alive._monotonic = lambda: now_s
+    due = []
+    for now_s in (1000.0, 1000.0 + 0.9 * interval_s, 1000.0 + interval_s):  # noqa: B007
+        due.append("keep-alive" in dict(lanes.steps()))
+    assert due == [True, False, True]
+
+
 class SeenLimits:
     """Writes down with which view and which own tasks it was asked, and what it was given to end."""
 
