@@ -65,19 +65,21 @@ def test_c17_whoever_waits_or_has_just_started_is_kept_alive(executor, monkeypat
     assert kept_alive == [["plain", "runs", "waits"]]
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "interval_s"), [(None, 30.0), ("600", 30.0), ("60", 15.0), ("4", 1.0)]
-)
+@pytest.mark.parametrize(("timeout_s", "interval_s"), [(None, 30.0), ("600", 30.0), ("60", 15.0), ("4", 1.0)])
 def test_c17_tasks_are_kept_alive_several_times_within_airflows_time_out(executor, timeout_s, interval_s):
     """Airflow fails what stays queued for ``task_queued_timeout``: a lost round or two must not matter."""
     executor.conf.get = lambda section, name: {"task_queued_timeout": timeout_s}.get(name)
     lanes = Lanes(FakeHost(), executor, FakeDispatcher(), None)
-    now_s = 1000.0
-    lanes._keep_alive._monotonic = lambda: now_s
-    due = []
-    for now_s in (1000.0, 1000.0 + 0.9 * interval_s, 1000.0 + interval_s):  # noqa: B007
-        due.append("keep-alive" in dict(lanes.steps()))
-    assert due == [True, False, True]
+    clock = SimpleNamespace(now_s=1000.0)
+    lanes._keep_alive._monotonic = lambda: clock.now_s
+
+    def is_due_at(now_s):
+        clock.now_s = now_s
+        return "keep-alive" in dict(lanes.steps())
+
+    assert is_due_at(1000.0)
+    assert not is_due_at(1000.0 + 0.9 * interval_s)
+    assert is_due_at(1000.0 + interval_s)
 
 
 class SeenLimits:
