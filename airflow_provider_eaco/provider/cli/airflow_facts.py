@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancehistory import TaskInstanceHistory
 from sqlalchemy import select
@@ -90,6 +91,22 @@ def job_ids_of_run(
                 query = query.where(table.map_index == map_index)
             found += [str(each) for each in session.scalars(query)]
     return found
+
+
+def last_told(dag_id: str, run_id: str, task_id: str, map_index: int | None) -> str | None:
+    """Return what the audit log has last from us about the task, or about one of a mapped task's.
+
+    It is all there is about a task that is held while our configuration cannot be used: then nothing of ours
+    is stored.
+    """
+    query = select(Log.event, Log.extra).where(
+        Log.dag_id == dag_id, Log.run_id == run_id, Log.task_id == task_id, Log.event.like("eaco %")
+    )
+    if map_index is not None:
+        query = query.where(Log.map_index == map_index)
+    with own_session() as session:
+        row = session.execute(query.order_by(Log.id.desc()).limit(1)).first()
+    return None if row is None else f"{row.event}: {row.extra}"
 
 
 def _uuid(text: str) -> UUID | None:

@@ -51,7 +51,7 @@ def _by_name(text: str, stored: ReadModel) -> list[JobRecord]:
 
 
 def _by_run(words: Sequence[str], stored: ReadModel) -> list[JobRecord]:
-    from airflow_provider_eaco.provider.cli.airflow_facts import tries_of
+    from airflow_provider_eaco.provider.cli.airflow_facts import last_told, tries_of
 
     dag_id, run_id, task_id = words[:3]
     map_index = _index(words[3]) if len(words) == 4 else None
@@ -64,9 +64,9 @@ def _by_run(words: Sequence[str], stored: ReadModel) -> list[JobRecord]:
     known = [record for record in found if record is not None]
     if not known:
         state = ", ".join(sorted({task.state or "none" for task in tasks}))
-        raise CommandError(
-            f"{named} in run {run_id!r} never asked for GPUs here; Airflow's state of it: {state}"
-        )
+        told = last_told(dag_id, run_id, task_id, map_index)
+        known_of_it = "never asked for GPUs here" if told is None else f"has no job here; last told: {told}"
+        raise CommandError(f"{named} in run {run_id!r} {known_of_it}; Airflow's state of it: {state}")
     return known
 
 

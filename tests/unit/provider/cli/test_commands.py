@@ -173,6 +173,22 @@ def test_why_of_an_unknown_task_is_a_clear_error(
     assert message in outcome.err
 
 
+def test_c67_why_tells_what_the_audit_log_has_where_no_job_is_stored(cluster: Cluster, cli: Cli) -> None:
+    """While our configuration cannot be used tasks are held, and nothing of ours is stored about them."""
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    add_task_instance("d", "run1", "t")
+    with create_session(scoped=False) as session:
+        for event, text in (("eaco hold", "misconfigured: an option"), ("running", "of Airflow's own")):
+            session.add(Log(event, extra=text, dag_id="d", run_id="run1", task_id="t", map_index=-1))
+    told = (
+        "d.t in run 'run1' has no job here; last told: eaco hold: misconfigured: an option; Airflow's state"
+    )
+    assert told in cli("why", "d", "run1", "t").err
+    assert "d.t[-1] in run 'run1' has no job here; last told: eaco" in cli("why", "d", "run1", "t", "-1").err
+
+
 def test_drain_and_its_end(cluster: Cluster, cli: Cli) -> None:
     """A drained node takes nothing new; the mark goes with ``--undo``."""
     cluster.add_node()
