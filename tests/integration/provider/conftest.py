@@ -14,6 +14,7 @@ from sqlalchemy.engine import Engine
 
 from tests.databases import postgres_server, sqlite_engine
 from tests.integration.provider.airflow_rows import AirflowRows
+from tests.integration.provider.mixed_pool import Pool
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 
@@ -59,3 +60,12 @@ def airflow_rows(airflow_engine: Engine) -> Iterator[AirflowRows]:
     rows = AirflowRows(airflow_engine)
     yield rows
     rows.clear()
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    """A pool of both kinds of nodes that has reported once."""
+    made = Pool(tmp_path, monkeypatch)
+    made.beat()
+    yield made
+    made.engine.dispose()

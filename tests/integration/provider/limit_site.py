@@ -169,7 +169,7 @@ class Scheduler(LaneRig):
         )
         return replace(
             super()._services(parts, self.chosen),
-            admission=self.limits.heard(loop),
+            admission=self.limits.heard(loop, self.ledger.view),
             limits=self.limits,
             workers=workers,
             dispatcher=site.dispatcher(celery, self.dispatcher),

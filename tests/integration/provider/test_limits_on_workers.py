@@ -54,6 +54,15 @@ def test_no_plan_counts_a_level_before_the_node_has_told_that_it_can_be_set(site
     assert site.node.began_at_w == {"j1": 300.0}
 
 
+def test_a_scheduler_that_has_just_begun_plans_with_what_nodes_have_told_before(site: Site) -> None:
+    """Tasks of its very first plan begin under their limits, as with any other scheduler."""
+    site.ready()
+    site.rig = site.start()
+    site.queue("j1")
+    site.until(lambda: site.node.began_at_w)
+    assert site.node.began_at_w == {"j1": 200.0}
+
+
 def test_a_node_without_permission_makes_the_pool_advise(site: Site) -> None:
     """Its tasks run at full power, and the cause is in their stories; minutes later the node asks again."""
     site.machine.errors = {"nvmlDeviceSetPowerManagementLimit": 4}

@@ -76,7 +76,7 @@ class LimitingRig(LaneRig):
             owner="1@here",
         )
         services = super()._services(parts, chosen)
-        return replace(services, admission=self.limits.heard(loop), limits=self.limits)
+        return replace(services, admission=self.limits.heard(loop, self.ledger.view), limits=self.limits)
 
     def seen(self) -> PoolState:
         """Return the pool as a plan sees it now."""
