@@ -48,6 +48,11 @@ class LimitPermits:
         """Whether any pool could ever apply limits."""
         return bool(self._pools)
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether of any pool that could apply limits it is not known yet whether they can be set."""
+        return any(self._why_not[pool.name] == _NOT_KNOWN for pool in self._pools)
+
     def wants(self, pool: str) -> bool:
         """Tell whether the pool's setting is ``apply``."""
         return pool in self._why_not

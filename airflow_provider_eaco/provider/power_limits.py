@@ -17,6 +17,7 @@ from airflow_provider_eaco.core.model.board_limits import (
     LimitInForce,
     LimitRequest,
 )
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.instruction import SetPowerLimit
 from airflow_provider_eaco.core.model.placement import Lease, Placement
@@ -82,9 +83,23 @@ class AppliedLimits:
             return replace(pool, power_limits_w={place: limit.limit_w for place, limit in limits.items()})
         return _advising(pool)
 
-    def heard(self, admission: Admission) -> Admission:
-        """Return the admission, from whose reports limits are taken."""
-        return _Heard(admission, self) if self._permits.is_needed else admission
+    def heard(self, admission: Admission, view: Callable[[], LedgerView]) -> Admission:
+        """Return the admission, from whose reports limits are taken. What no step has found out yet of who
+        takes limits, it looks for first, by the ledger's present ``view``.
+        """
+        return _Heard(admission, self, view) if self._permits.is_needed else admission
+
+    def find_out(self, view: Callable[[], LedgerView]) -> None:
+        """Have the next plan know what nodes have told by now, if it is not known who takes limits: tasks of
+        a scheduler's first plan would begin without theirs.
+        """
+        if not self._permits.is_undecided:
+            return
+        try:
+            self._elsewhere.look()
+            self._permits.judge(view(), self._elsewhere.causes_of)
+        except StoreUnavailableError as error:
+            log.debug("Who takes power limits is found out later: error=%s", error)
 
     def take(self, report: CycleReport) -> None:
         """Take in which limits a cycle wants set or lifted; other nodes can learn of theirs at once, before
@@ -200,11 +215,13 @@ class AppliedLimits:
 class _Heard:
     """An admission loop whose wishes about power limits are taken."""
 
-    def __init__(self, admission: Admission, pools: AppliedLimits) -> None:
+    def __init__(self, admission: Admission, pools: AppliedLimits, view: Callable[[], LedgerView]) -> None:
         self._admission = admission
         self._pools = pools
+        self._view = view
 
     def run_once(self, readings: Sequence[GpuReading]) -> CycleReport:
+        self._pools.find_out(self._view)
         report = self._admission.run_once(readings)
         self._pools.take(report)
         return report

@@ -132,7 +132,7 @@ def make_services(settings: EacoSettings, owner: str, dispatcher: LocalDispatche
         profiles=store.profiles,
         decisions=store.decisions,
         energy=store.energy,
-        admission=elsewhere.admitting(sleeper.heard(limits.heard(admission))),
+        admission=elsewhere.admitting(sleeper.heard(limits.heard(admission, store.ledger.view))),
         inventory=Inventory(
             store.ledger,
             [meter.telemetry for meter in meters],

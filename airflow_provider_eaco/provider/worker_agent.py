@@ -238,6 +238,8 @@ class NodeAgent:
             return
         self._note_begun(claim.job_id, claim.token, reference, claim.placement)
         log.info("Begun: job_id=%s token=%s reference=%s", claim.job_id, claim.token, reference)
+        if not self._limits.is_settled(claim.placement):
+            log.warning("Begun before its power limit was set: job_id=%s token=%s", claim.job_id, claim.token)
 
     def _missing(self, claim: RunClaim) -> list[str]:
         """Return those of the granted GPUs that are not here, or are out of order (C51)."""

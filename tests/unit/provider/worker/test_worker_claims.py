@@ -94,13 +94,16 @@ def test_c26_a_worker_that_was_stopped_while_it_asked_asks_again(monkeypatch: py
     assert (len(rig.machine.started), rig.api.asked) == (1, 3)
 
 
-def test_a_run_that_has_waited_begins_after_a_fresh_yes(rig: Rig) -> None:
-    """An answer is asked for again once it is older than the interval of reports, and not before."""
+def test_a_run_that_has_waited_begins_after_a_fresh_yes(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """An answer is asked for again once it is older than the interval of reports, and not before; the log
+    says that the run has begun without its limit.
+    """
     rig.step(4.0)
     assert rig.api.asked == 1
     rig.step(6.0)
     assert (len(rig.machine.started), rig.api.asked) == (1, 2)
     assert rig.api.news == [(7, RunState.RUNNING, None)]
+    assert caplog.messages == ["Begun before its power limit was set: job_id=job token=7"]
 
 
 def test_a_run_that_has_waited_begins_with_what_the_fresh_answer_says(rig: Rig) -> None:
