@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
 from airflow_provider_eaco.core.model.errors import EacoError, StoreUnavailableError
+from airflow_provider_eaco.core.model.gpu import GpuHealth
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.ports import JobRecord, LedgerView, RunMeter
 from airflow_provider_eaco.engine.profiling import ended_run, learn_run
@@ -127,12 +128,22 @@ class EndingBook:
         total = record.job.progress.units_total
         of = "an unknown number of" if total is None else total
         gpus = counted(len(lease.placement.gpu_uuids), "GPU")
-        self._services.decisions.record_event(
-            record.job.job_id,
-            "released",
-            f"{phase.value} after {done} of {of} units; it has left {gpus} on {lease.placement.node}",
-            view.now_s,
-        )
+        text = f"{phase.value} after {done} of {of} units; it has left {gpus} on {lease.placement.node}"
+        broken = self._out_of_order(view, lease) if phase is JobPhase.FAILED else []
+        if broken:
+            text += f"; {', '.join(broken)} is out of order, which need not be the task's fault"
+        self._services.decisions.record_event(record.job.job_id, "released", text, view.now_s)
+
+    def _out_of_order(self, view: LedgerView, lease: Lease) -> list[str]:
+        """Return those of its GPUs that failed: as meters here see them now, or as their node has told."""
+        here = [node for meter in self._services.meters for node in meter.telemetry.inventory()]
+        failed = {
+            gpu.uuid
+            for node in (*view.nodes, *here)
+            for gpu in node.gpus
+            if gpu.health is GpuHealth.UNHEALTHY
+        }
+        return [uuid for uuid in lease.placement.gpu_uuids if uuid in failed]
 
     def _meter_of(self, lease: Lease) -> RunMeter | None:
         for meter in self._services.meters:

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_eaco.core.model.errors import LaunchError, NotReadyError
 from airflow_provider_eaco.dispatch.claim import claimant
+from airflow_provider_eaco.dispatch.environment import environment_without_gpu
 from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.dispatch.process_group import ProcessReference
 
@@ -256,6 +257,18 @@ def test_c43_the_grant_is_set_before_user_code_is_imported(rig, tmp_path, monkey
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert (environment["EACO_JOB_ID"], environment["EACO_LEASE_TOKEN"]) == (wanted.job_id, "1")
     assert "CUDA_VISIBLE_DEVICES='0' was already set" in log.read_text()
+
+
+@pytest.mark.parametrize("inherited", ["MIG-3f2a", "GPU-3f2a", "0,1", ""])
+def test_c44_a_task_without_a_gpu_sees_none_whatever_its_surroundings_chose(
+    inherited, rig, tmp_path, monkeypatch
+):
+    """Every text that CUDA knows may stand there; the task starts, and what it sees is the empty one."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
+    described, log = tmp_path / "seen", tmp_path / "job.log"
+    wanted = rig.order("describe", described, EACO_LOG_FILE=str(log), **environment_without_gpu())
+    assert rig.ended(rig.start_order(wanted)).exit_code == 0
+    assert json.loads(described.read_text())["environment"]["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_c31_ten_starts_leave_nothing_in_the_starter(rig, tmp_path):

@@ -22,7 +22,7 @@ from tests.contract.parts import ManualClock
 from tests.databases import database_on, sqlite_engine
 from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
 from tests.nvml.rig import ListedProcesses, direct_meter, uuid_of
-from tests.unit.provider.executor.lane_rig import START_S, LaneRig, Parts
+from tests.unit.provider.executor.lane_rig import START_S, LaneRig, Parts, make_workload
 
 
 class GpuBox:
@@ -65,6 +65,17 @@ class GpuBox:
 
     def order(self, job_id: str) -> LaunchOrder | None:
         return next((order for order in self.rig.dispatcher.orders if order.job_id == job_id), None)
+
+    def gpu_of(self, job_id: str) -> str:
+        """Return the GPUs that the job was started with."""
+        order = self.order(job_id)
+        assert order is not None, f"{job_id} was not started"
+        return order.environment["CUDA_VISIBLE_DEVICES"]
+
+    def fail(self, job_id: str) -> None:
+        """Let the task fail by itself and be retried."""
+        self.rig.become(job_id, "up_for_retry")
+        self.rig.dispatcher.end(job_id, 1)
 
     def reasons(self) -> set[str]:
         """Return the reasons that stand."""
@@ -148,20 +159,60 @@ def test_strangers_keep_a_gpu_until_they_leave(what: str, box: GpuBox) -> None:
     assert box.order("wide") is not None
 
 
-def test_c50_a_lost_gpu_is_drained_and_returns(box: GpuBox) -> None:
-    """Who needs it waits with ``gpu_unhealthy``; once it answers again the task starts, without a restart."""
+@pytest.mark.parametrize("xids", [(79,), ()], ids=["Xid 79", "no Xid"])
+def test_c50_a_lost_gpu_is_drained_and_what_ran_there_goes_on_elsewhere(
+    xids: tuple[int, ...], box: GpuBox
+) -> None:
+    """Who ran there is left alone until it fails by itself, and its story says that the GPU failed; its retry
+    starts on the other one. Who needs both waits with ``gpu_unhealthy``, and starts without a restart once
+    the lost one answers again.
+    """
+    box.queue("j1", gpus=1)
     box.beat()
-    box.machine.set(0, lost=1)
-    box.queue("j1")
+    lost = box.gpu_of("j1")
+    box.machine.xids = [(box.uuids.index(lost), xid) for xid in xids]
+    box.machine.set(box.uuids.index(lost), lost=1)
     box.beat()
-    assert box.reasons() == {"gpu_unhealthy"}
-    box.machine.set(0, lost=None)
+    assert (box.rig.phase("j1"), box.rig.dispatcher.killed) == ("running", [])
+    box.fail("j1")
+    box.queue("retry", gpus=1)
+    box.beat()
+    assert box.events("j1")["released"].startswith("failed after 0 of ")
+    assert box.events("j1")["released"].endswith(
+        f"; {lost} is out of order, which need not be the task's fault"
+    )
+    assert box.gpu_of("retry") == next(uuid for uuid in box.uuids if uuid != lost)
+    box.queue("wide")
+    box.beat()
+    assert "gpu_unhealthy" in box.reasons()
+    box.rig.become("retry", "success")
+    box.rig.dispatcher.end("retry")
+    box.beat()
+    assert box.order("wide") is None
+    box.machine.set(box.uuids.index(lost), lost=None)
     box.beat(40)
-    assert box.order("j1") is not None
+    assert box.order("wide") is not None
+
+
+def test_c50_an_xid_of_the_program_is_its_task_s_alone(box: GpuBox, caplog: pytest.LogCaptureFixture) -> None:
+    """The log blames the task that was there; its neighbour runs on, and the GPU takes the next task."""
+    box.queue("j1", gpus=1)
+    box.queue("j2", gpus=1)
+    box.beat()
+    box.machine.xids = [(box.uuids.index(box.gpu_of("j1")), 94)]
+    box.beat(1)
+    told = [record.getMessage() for record in caplog.records if "Xid" in record.getMessage()]
+    assert [text.partition("held_by=")[2] for text in told] == ["j1"]
+    box.fail("j1")
+    box.queue("j3", gpus=1)
+    box.beat()
+    assert "out of order" not in box.events("j1")["released"]
+    assert box.gpu_of("j3") == box.gpu_of("j1")
+    assert (box.rig.phase("j2"), box.rig.dispatcher.killed) == ("running", [])
 
 
 def test_c49_nvml_that_is_gone_holds_tasks_and_touches_none(box: GpuBox) -> None:
-    """What runs goes on, nothing new starts, and all is as before once NVML answers."""
+    """What runs goes on, only tasks without a GPU start, and all is as before once NVML answers."""
     box.queue("j1", gpus=1)
     box.beat()
     box.machine.errors = {"nvmlDeviceGetPowerUsage": 18, "nvmlInitWithFlags": 18}
@@ -170,6 +221,8 @@ def test_c49_nvml_that_is_gone_holds_tasks_and_touches_none(box: GpuBox) -> None
     assert box.rig.phase("j1") == "running"
     assert box.rig.dispatcher.killed == []
     assert (box.reasons(), box.order("j2")) == ({"gpu_unhealthy"}, None)
+    assert box.rig.plain.start(make_workload("j3", "task-j3"))
+    assert box.order("j3") is not None
     box.machine.errors = {}
     box.beat(12)
     assert box.order("j2") is not None

@@ -31,6 +31,22 @@ def test_a_simulated_node_adds_its_state_file():
     assert "EACO_SIMULATED_STATE" not in granted_environment(lease("GPU-a"), "resnet")
 
 
+# What the surroundings of a task may have chosen already.
+DEVICES = ["MIG-3f2a", "MIG-GPU-3f2a/1/0", "GPU-3f2a", "0,1", "", "GPU-a,GPU-b", "-1", "all", "NoDevFiles"]
+
+
+@pytest.mark.parametrize("inherited", DEVICES)
+@pytest.mark.parametrize("uuids", [("MIG-3f2a",), ("GPU-3f2a",), ("GPU-a", "GPU-b"), ()])
+def test_c44_a_choice_of_devices_is_a_text_that_nobody_takes_apart(uuids, inherited):
+    """Whatever was chosen before, and whatever was granted: UUIDs of GPUs and of MIG partitions stay as they
+    are, and who was granted nothing has the empty text, which is no GPU.
+    """
+    granted = granted_environment(lease(*uuids), "resnet")
+    assert granted["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
+    told = device_conflicts(granted, {"CUDA_VISIBLE_DEVICES": inherited})
+    assert len(told) == (inherited != ",".join(uuids))
+
+
 def test_a_lease_without_gpus_shows_none():
     """A lease that holds no GPU makes none visible, rather than leaving the choice to CUDA."""
     environment = granted_environment(lease(), "resnet")

@@ -133,6 +133,30 @@ def test_c52_without_a_counter_power_is_integrated(
     assert (part.method, part.energy_j is not None, part.seconds) == (method, known, 9.0)
 
 
+@pytest.mark.parametrize("change_mj", [-900_000, 10**12], ids=["goes back", "jumps"])
+def test_c55_a_counter_that_goes_back_or_jumps_is_read_anew_from_there(
+    change_mj: int, machine: FakeMachine, day: Day
+) -> None:
+    """That second is estimated from the power, and the run says that it is partial; before and after it the
+    counter counts. Nothing is negative, and nothing is a giant step.
+    """
+    rows = KeptParts()
+    day.meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    day.pass_s(4, gpu0=200)
+    machine.gpus[0]["energy_mj"] += change_mj
+    day.pass_s(6, gpu0=200)
+    day.meter.write_energy("j1", 1, rows)
+    told = {part.method: (part.energy_j, part.seconds, part.partial) for part in rows.parts}
+    assert told == {
+        EnergyMethod.COUNTER: (pytest.approx(200 * 8), 8.0, False),
+        EnergyMethod.INTEGRATED: (pytest.approx(200), 1.0, True),
+    }
+    energy = day.meter.run_energy("j1", 1)
+    assert energy is not None
+    assert (energy.energy_j, energy.partial) == (pytest.approx(200 * 9), True)
+    assert day.meter.device_energy()[uuid_of(machine, 0)].runs_j == pytest.approx(200 * 9)
+
+
 @pytest.mark.parametrize("who", ["sm time", "profile"])
 def test_c53_two_tasks_on_one_gpu_add_up(
     who: str, machine: FakeMachine, processes: ListedProcesses, clock: ManualClock

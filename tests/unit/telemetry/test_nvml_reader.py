@@ -250,6 +250,20 @@ def test_c49_nvml_that_is_gone_is_told_apart(code: int, machine: FakeMachine, re
         reader.sample()
 
 
+@pytest.mark.parametrize("chosen", ["MIG-3f2a", "GPU-3f2a", "0,1", ""])
+def test_c44_what_cuda_is_to_see_hides_no_gpu_from_the_meter(
+    chosen: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the meter's own process was told of CUDA's devices, it reads what NVML lists."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    load_library()
+    reader = NvmlReader()
+    reader.open()
+    listed = [device.uuid for device in reader.sample().devices]
+    reader.close()
+    assert listed == [values["uuid"] for values in machine.gpus.values()]
+
+
 def test_c49_a_driver_that_is_not_loaded_is_named(machine: FakeMachine) -> None:
     """Opening says why NVML cannot be started."""
     machine.init_code = 9

@@ -1,5 +1,6 @@
 """EacoExecutor as Airflow's scheduler sees it: whatever breaks in it, stays in it."""
 
+import socket
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Verdict
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.placement import Placement
+from airflow_provider_eaco.dispatch.local import LocalDispatcher
 from airflow_provider_eaco.provider.audit import text_of
 from airflow_provider_eaco.provider.executor import EacoExecutor
 from airflow_provider_eaco.provider.plain_lane import PlainLane
@@ -144,6 +146,28 @@ def test_c23_an_unreadable_request_fails_its_task_alone(executor, config):
     assert info.startswith("misconfigured: the task's GPU request cannot be used: ")
     assert [key.task_id for key in executor.queue()] == ["good"]
     assert (executor._task_event_logs[-1].event, executor._task_event_logs[-1].extra) == ("eaco reject", info)
+
+
+def test_c56_a_start_asks_nobody_on_the_network(monkeypatch):
+    """With everything outbound blocked an executor is ready as otherwise: it looks no name up and connects to
+    nobody, so nothing can be waited for, and no region is found out. CO2 has no factor.
+    """
+    asked = []
+
+    def refuse(*arguments, **named):
+        asked.append(arguments)
+        raise OSError("network is unreachable")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    for name in ("create_connection", "getaddrinfo", "gethostbyname", "getfqdn"):
+        monkeypatch.setattr(socket, name, refuse)
+    monkeypatch.setattr(LocalDispatcher, "warm_up", lambda self: None)
+    made = EacoExecutor(parallelism=8)
+    made.start()
+    assert (made._lanes.problem, asked) == (None, [])
+    assert made._lanes.settings.carbon_g_per_kwh is None
+    made.terminate()
+    assert asked == []
 
 
 def test_no_failure_of_ours_reaches_the_scheduler(executor):
