@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from airflow_provider_eaco.core.model.gpu import Node
-from airflow_provider_eaco.core.model.placement import Lease, LeaseState
+from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
 from airflow_provider_eaco.engine.progress import Report, UnitTime, ingest_one
 from airflow_provider_eaco.simulator.beliefs import UNIT_S
 from airflow_provider_eaco.simulator.cluster import VirtualCluster
@@ -14,14 +14,19 @@ from airflow_provider_eaco.simulator.memory_profiles import MemoryProfileStore
 from airflow_provider_eaco.simulator.memory_store import MemoryLedger
 from airflow_provider_eaco.simulator.running import Epoch
 
+# A trial is judged when one of its members reports, and who is to leave does so at the end of an epoch.
+_HEARD_AT_ONCE = frozenset({LeaseState.TRIAL, LeaseState.YIELDING})
+
 
 class Reporting:
     """Tells the ledger of epochs that the cluster has passed.
 
-    Nothing hangs on the report of a job that has its GPUs to itself until somebody plans: such jobs are told
-    of later, each epoch as of its own instant.
+    While nobody waits for GPUs nothing hangs on the report of a job that has its GPUs to itself until
+    somebody plans, and on one of a set whose trial is over until somebody plans or any trial is judged. Such
+    jobs are told of later, each epoch as of its own instant, but before anybody comes or leaves there.
 
     :param nodes: by name.
+    :param told: is called with the lease of each job that was told of.
     """
 
     def __init__(
@@ -30,13 +35,17 @@ class Reporting:
         ledger: MemoryLedger,
         profiles: MemoryProfileStore,
         nodes: Mapping[str, Node],
+        told: Callable[[Lease], None],
     ) -> None:
         self._cluster = cluster
         self._ledger = ledger
         self._profiles = profiles
         self._nodes = nodes
+        self._told = told
         self._version_at_begin: dict[str, int] = {}
-        self._untold: dict[str, None] = {}
+        # Who has passed an epoch that was not told of yet: alone on its GPUs, or beside others.
+        self._alone: dict[str, None] = {}
+        self._sharing: dict[str, None] = {}
 
     def begin(self, lease: Lease) -> None:
         """Note that the job of a lease has started."""
@@ -45,10 +54,11 @@ class Reporting:
     def forget(self, job_id: str) -> None:
         """Drop what is kept of a job that will not come back; whatever it has not told stays untold."""
         self._version_at_begin.pop(job_id, None)
-        self._untold.pop(job_id, None)
+        self._alone.pop(job_id, None)
+        self._sharing.pop(job_id, None)
 
     def pass_quiet_epochs(self, until_s: float) -> None:
-        """Pass what comes next on the cluster, as long as it is epochs of jobs alone on their GPUs.
+        """Pass what comes next on the cluster, as long as it is epochs that can be told of later.
 
         Nobody may wait for GPUs: reports have to be planned on then.
         """
@@ -56,7 +66,8 @@ class Reporting:
 
     def tell(self, job_id: str) -> Lease | None:
         """Take in what the job has completed; return its lease, ``None`` if it holds none."""
-        self._untold.pop(job_id, None)
+        self._alone.pop(job_id, None)
+        self._sharing.pop(job_id, None)
         standing = self._ledger.standing_of(job_id)
         if standing is None:
             return None
@@ -73,18 +84,32 @@ class Reporting:
             residents=residents,
             node=self._nodes[lease.placement.node],
         )
+        self._told(lease)
         return lease
 
     def tell_all(self) -> None:
         """Take in what was passed."""
-        for job_id in tuple(self._untold):
+        self.tell_sharing()
+        for job_id in tuple(self._alone):
             self.tell(job_id)
+
+    def tell_sharing(self) -> None:
+        """Take in what was passed by jobs that share GPUs."""
+        for job_id in tuple(self._sharing):
+            self.tell(job_id)
+
+    def tell_set(self, placement: Placement) -> None:
+        """Take in what was passed by those who hold these GPUs, as long as they are the same."""
+        for lease in self._ledger.leases_on(placement):
+            if lease.job_id in self._sharing:
+                self.tell(lease.job_id)
 
     def _is_quiet(self, job_id: str) -> bool:
         lease = self._ledger.lease_of(job_id)
-        if lease is None or lease.state is not LeaseState.EXCLUSIVE:
+        if lease is None or lease.state in _HEARD_AT_ONCE:
             return False
-        self._untold[job_id] = None
+        passed = self._alone if lease.state is LeaseState.EXCLUSIVE else self._sharing
+        passed[job_id] = None
         return True
 
     def _report(self, epoch: Epoch, lease: Lease) -> Report:

@@ -95,8 +95,10 @@ class Simulation:
             energy_use=SimulatedUse(scenario, self.recording, self.cluster, self.ledger),
             read_use_every_s=0.0,
         )
-        self._reporting = Reporting(self.cluster, self.ledger, self.profiles, self._nodes)
         self._trials = Trials(scenario, self._loop, self.profiles, self.ledger, self._nodes)
+        self._reporting = Reporting(
+            self.cluster, self.ledger, self.profiles, self._nodes, told=self._trials.touch
+        )
         self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
         self._look_again_s: float | None = None
         self._looks = 0
@@ -294,6 +296,7 @@ class Simulation:
         self._ended_s = now_s
         if lease is None or record is None:
             raise SimulationError(f"job {job_id} ran without a lease")
+        self._reporting.tell_set(lease.placement)
         self.ledger.release(lease.token, JobPhase.FINISHED)
         self._trials.touch(lease)
         if self._learns:
@@ -319,21 +322,24 @@ class Simulation:
         for job_id in job_ids:
             lease = self._reporting.tell(job_id)
             if lease is not None:
-                self._trials.touch(lease)
                 in_trial = in_trial or lease.state is LeaseState.TRIAL
                 if lease.state is LeaseState.YIELDING:
                     leaving.append(lease)
         for lease in leaving:
-            self._give_way(lease.job_id, lease.token, now_s)
+            self._give_way(lease, now_s)
         # A trial that ends with somebody's leaving was news already.
-        if leaving:
+        if leaving or self._waiting:
             return True
-        return self._waiting > 0 or (in_trial and self._trials.are_news(now_s, self._look_again_s))
+        if not in_trial:
+            return False
+        self._reporting.tell_sharing()
+        return self._trials.are_news(now_s, self._look_again_s)
 
-    def _give_way(self, job_id: str, token: int, now_s: float) -> None:
-        self.cluster.remove(job_id, now_s)
-        self.ledger.release(token, JobPhase.YIELDED)
-        record = self.ledger.record_of(job_id)
+    def _give_way(self, lease: Lease, now_s: float) -> None:
+        self._reporting.tell_set(lease.placement)
+        self.cluster.remove(lease.job_id, now_s)
+        self.ledger.release(lease.token, JobPhase.YIELDED)
+        record = self.ledger.record_of(lease.job_id)
         if record is not None:
             self._add_waiting(record.job)
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
+from airflow_provider_eaco.core.model.instruction import Yield
+from airflow_provider_eaco.core.model.placement import LeaseState
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
+from airflow_provider_eaco.core.policy import reviews
+from airflow_provider_eaco.core.policy.base import Review
+from airflow_provider_eaco.core.policy.trial import newest_that_can_yield, review_set
 from airflow_provider_eaco.simulator import reporting
-from airflow_provider_eaco.simulator.beliefs import Belief
+from airflow_provider_eaco.simulator.beliefs import UNIT_S, Belief
 from airflow_provider_eaco.simulator.recording import Recording
 from airflow_provider_eaco.simulator.reporting import Reporting
 from airflow_provider_eaco.simulator.runner import Simulation
@@ -26,8 +34,12 @@ def _day(path: Path, choices: Choices) -> Recording:
         work_s, limit = round(draw.uniform(3000, 20000), 3), draw.choice([1.02, 1.2, None])
         jobs.append(TraceJob(f"job-{number:02d}", family, gpus, round(at_s, 3), work_s, limit))
         at_s += draw.expovariate(1 / 2500)
+    return _simulation(path, jobs, choices).run()
+
+
+def _simulation(path: Path, jobs: Sequence[TraceJob], choices: Choices) -> Simulation:
     write_trace(path, jobs)
-    return Simulation(from_trace(path, choices)).run()
+    return Simulation(from_trace(path, choices))
 
 
 # Of what is believed of sets, or learnt where nothing is, trials go both ways or well.
@@ -49,7 +61,7 @@ def test_who_judges_ahead_decides_as_who_always_plans(
 
 @pytest.mark.parametrize("policy", ["eaco", "gandiva", "lucid", "frontier"])
 def test_epochs_that_are_told_late_decide_as_those_told_at_once(tmp_path: Path, policy: str) -> None:
-    """What a job alone on its GPUs reports counts for nothing until somebody plans, then as if at once."""
+    """What jobs report that are alone, or whose trial is over, counts as if at once when it is asked for."""
     choices = Choices(policy, belief=Belief.SOLO, belief_error=0.3, nodes=4)
     with patch.object(reporting, "ingest_one", side_effect=reporting.ingest_one) as taken_in:
         late = _day(tmp_path / "day.csv", choices)
@@ -58,3 +70,42 @@ def test_epochs_that_are_told_late_decide_as_those_told_at_once(tmp_path: Path, 
     assert max(len(call.args[2]) for call in taken_in.call_args_list) > 1
     for name in ("runs", "nodes", "limits", "decisions", "trials", "confirmed", "undone"):
         assert getattr(late, name) == getattr(at_once, name)
+
+
+# Submission and work by job. Epochs take a fifth of the work, 1404 s at most, and more beside others.
+@pytest.mark.parametrize(
+    ("trace", "enough_s"),
+    [
+        # 0 and 1 have done enough while 3's trial is watched, and the next to report is 2 with a short epoch.
+        ([(0, 4500), (10, 4500), (1900, 3000), (1910, 20000)], 4000),
+        # 2's arrival lets 1 leave; until it does 0 completes two epochs.
+        ([(0, 3000), (100, 20000), (1600, 3000)], 2000),
+    ],
+)
+def test_confirmed_sets_end_as_if_all_was_told_at_once(
+    tmp_path: Path, trace: Sequence[tuple[float, float]], enough_s: int
+) -> None:
+    """What a confirmed set has reported is known whenever a trial is judged, and before anybody leaves it."""
+    jobs = [TraceJob(f"job-{number}", "J1", 8, *times, None) for number, times in enumerate(trace)]
+    choices = Choices("eaco", belief=Belief.SOLO, nodes=3, max_residents=2)
+    with patch.object(reviews, "review_set", partial(_impatient, enough_s)):
+        late = _simulation(tmp_path / "late.csv", jobs, choices)
+        told_late = late.run()
+        at_once = _simulation(tmp_path / "once.csv", jobs, choices)
+        with patch.object(Reporting, "pass_quiet_epochs"):
+            told_at_once = at_once.run()
+    assert told_late.undone
+    for name in ("runs", "nodes", "decisions", "trials", "confirmed", "undone"):
+        assert getattr(told_late, name) == getattr(told_at_once, name)
+    assert len(told_late.decision_s) == len(told_at_once.decision_s)
+    assert late.profiles.book().solo == at_once.profiles.book().solo
+
+
+def _impatient(enough_s: int, held: GpuSet, snapshot: ClusterSnapshot) -> Review | None:
+    """Judge as the paper does, and end a confirmed set whose members have done enough together."""
+    done_s = UNIT_S * sum(resident.job.progress.units_done for resident in held.residents)
+    confirmed = all(resident.state is LeaseState.CONFIRMED for resident in held.residents)
+    leaver = newest_that_can_yield(held)
+    if confirmed and done_s > enough_s and leaver is not None:
+        return Yield(leaver.job.job_id, held.placement, leaver.set_version, "done enough")
+    return review_set(held, snapshot)
