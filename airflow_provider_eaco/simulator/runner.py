@@ -96,9 +96,7 @@ class Simulation:
             read_use_every_s=0.0,
         )
         self._trials = Trials(scenario, self._loop, self.profiles, self.ledger, self._nodes)
-        self._reporting = Reporting(
-            self.cluster, self.ledger, self.profiles, self._nodes, told=self._trials.touch
-        )
+        self._reporting = Reporting(self.cluster, self.ledger, self.profiles, self._nodes, self._trials.touch)
         self._steering = Steering(self.cluster, self._index_of, obeys_sleep=scenario.obeys_sleep)
         self._look_again_s: float | None = None
         self._looks = 0
