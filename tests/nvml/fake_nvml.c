@@ -16,14 +16,16 @@
  * ".limits"; its last line about a device stands above limit_mw, in every process, as with a driver.
  *
  * Values: uuid name bus total used reserved gpu_pct memory_pct power_mw limit_mw limit_min_mw limit_max_mw
- * energy_mj temperature clocks_event mig slices lost. Memory is in bytes. A device without uuid is not there;
- * one that is lost answers every call with "GPU is lost".
+ * energy_mj counts temperature clocks_event mig slices lost. Memory is in bytes. A device without uuid is not
+ * there; one that is lost answers every call with "GPU is lost". With counts 1 the energy counter goes on by
+ * itself: it has energy_mj and what power_mw comes to since the machine was started.
  */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -51,7 +53,7 @@ struct gpu {
     int registered;
     char uuid[TEXT], name[TEXT], bus[32];
     long long total, used, reserved, gpu_pct, memory_pct, power_mw, limit_mw, limit_min_mw, limit_max_mw;
-    long long energy_mj, temperature, clocks_event, mig, slices, lost;
+    long long energy_mj, counts, temperature, clocks_event, mig, slices, lost;
 };
 struct process {
     int gpu, instance;
@@ -88,8 +90,8 @@ static struct stat seen;
 static const struct { const char *name; size_t offset; } NUMBERS[] = {
 #define NUMBER(field) {#field, offsetof(struct gpu, field)}
     NUMBER(total), NUMBER(used), NUMBER(reserved), NUMBER(gpu_pct), NUMBER(memory_pct), NUMBER(power_mw),
-    NUMBER(limit_mw), NUMBER(limit_min_mw), NUMBER(limit_max_mw), NUMBER(energy_mj), NUMBER(temperature),
-    NUMBER(clocks_event), NUMBER(mig), NUMBER(slices), NUMBER(lost),
+    NUMBER(limit_mw), NUMBER(limit_min_mw), NUMBER(limit_max_mw), NUMBER(energy_mj), NUMBER(counts),
+    NUMBER(temperature), NUMBER(clocks_event), NUMBER(mig), NUMBER(slices), NUMBER(lost),
 };
 
 static long long number(const char *text) { return strcmp(text, "-") ? atoll(text) : UNKNOWN; }
@@ -353,6 +355,11 @@ int nvmlDeviceGetTotalEnergyConsumption(struct gpu *device, ull *out) {
     BEGIN(device);
     if (device->energy_mj < 0) return NOT_SUPPORTED;
     *out = (ull)device->energy_mj;
+    if (device->counts > 0 && device->power_mw > 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_BOOTTIME, &now);
+        *out += (ull)((double)device->power_mw * ((double)now.tv_sec + (double)now.tv_nsec / 1e9));
+    }
     return SUCCESS;
 }
 

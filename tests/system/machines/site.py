@@ -10,9 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflow_provider_eaco.core.model.profile import SoloProfile
+from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.store.node_credentials import SqlNodeCredentials
+from airflow_provider_eaco.store.profiles import SqlProfileStore
 from harness import Airflow, AirflowSettings
 from harness.airflow import API_SERVER, DAG_PROCESSOR, SCHEDULER
+from tests.nvml.machine import MIB, FakeMachine, gpu_values
 from tests.servers import Postgres, Redis
 from tests.system.rig import DEADLINE_S, Rig, Run
 
@@ -27,28 +31,14 @@ NODE_TIMEOUT_S = 8
 SECOND = "scheduler-2"
 SCHEDULERS = (SCHEDULER, SECOND)
 FAMILY = "small"
+# Each board draws so much, whoever is on it; its energy counter goes on by itself.
+BOARD_W = 60
+# Without it each GPU's first training would be alone.
+PROFILE = SoloProfile(
+    FAMILY, "V100", 1, unit_s=1.0, samples=5, power_w=60.0, utilisation_pct=30.0, memory_peak_mib=4000
+)
 # How long after a restart of the database a scheduler may end by itself.
 ENDS_OF_POSTGRES_S = 60.0
-TRUTH = [
-    {
-        "families": [FAMILY],
-        "gpu_model": "V100",
-        "gpu_count": 1,
-        "unit_s": 600,
-        "power_w": 150,
-        "utilisation_pct": 30,
-        "memory_mib": 4000,
-    },
-    {
-        "families": [FAMILY, FAMILY],
-        "gpu_model": "V100",
-        "gpu_count": 1,
-        "slowdowns": [1.05, 1.05],
-        "power_w": 200,
-        "utilisation_pct": 60,
-        "memory_mib": 8000,
-    },
-]
 # What no machine with GPUs may hold.
 SECRETS = (
     "database.sql_alchemy_conn",
@@ -77,7 +67,7 @@ OPTIONS = {
 
 @dataclass
 class Site:
-    """The parts and what is known of them."""
+    """The parts and what is known of them; the nodes' GPUs are V100 of 300 W from NVML's test library."""
 
     airflow: Airflow
     redis: Redis
@@ -85,6 +75,7 @@ class Site:
     rig: Rig
     folder: Path
     credentials: dict[str, Path] = field(default_factory=dict)
+    boards: dict[str, FakeMachine] = field(default_factory=dict)
     kills: list[str] = field(default_factory=list)
     _kill_every_s: float | None = None
     _killed_s: float = float("-inf")
@@ -106,10 +97,9 @@ class Site:
         with Airflow(settings) as airflow:
             site = cls(airflow, redis, postgres, Rig(airflow, told), folder)
             airflow.start_scheduler(SECOND)
-            [made] = airflow.cli_json("eaco", "nodes", "add", NODES[0])
-            site.keep_credential(NODES[0], made["credential"])
-            for node in NODES[1:]:
-                # As the command does, without another start of Airflow.
+            SqlProfileStore(site.rig.database, built_in_book()).save_solo(PROFILE)
+            for node in NODES:
+                # As the command does, without a start of Airflow.
                 site.keep_credential(node, SqlNodeCredentials(site.rig.database).add(node))
             for node in NODES:
                 site.start_worker(node)
@@ -124,12 +114,19 @@ class Site:
 
     def gpus_of(self, node: str) -> dict[str, str]:
         """Return the variables by which the node's worker finds its GPUs."""
-        gpus = [{"name": node, "gpus": GPUS_PER_NODE, "gpu_memory": f"{GPU_MEMORY_MIB}MiB"}]
-        return {
-            "AIRFLOW__EACO__SIMULATED_NODES": json.dumps(gpus),
-            "AIRFLOW__EACO__SIMULATED_TRUTH": json.dumps(TRUTH),
-            "AIRFLOW__EACO__SIMULATED_TIME_SCALE": "1200",
-        }
+        if node not in self.boards:
+            board = {"total": GPU_MEMORY_MIB * MIB, "reserved": 0, "power_mw": BOARD_W * 1000, "counts": 1}
+            gpus = {
+                each: gpu_values(each, uuid=f"GPU-{node}-{each}", **board) for each in range(GPUS_PER_NODE)
+            }
+            self.boards[node] = FakeMachine(self.folder / f"{node}.nvml", gpus)
+            self.boards[node].write()
+        return {"AIRFLOW__EACO__TELEMETRY": "nvml", **self.boards[node].environment()}
+
+    @property
+    def uuids(self) -> dict[str, set[str]]:
+        """The UUIDs of each node's GPUs."""
+        return {node: {gpu["uuid"] for gpu in machine.gpus.values()} for node, machine in self.boards.items()}
 
     def keep_credential(self, node: str, credential: str) -> None:
         """Put the node's credential into a file, as a person would."""
