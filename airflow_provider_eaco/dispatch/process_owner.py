@@ -7,7 +7,9 @@ they were started with (:mod:`.process_group`). Answers are kept as long as the 
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from airflow_provider_eaco.dispatch.claim import claimant
 from airflow_provider_eaco.dispatch.environment import JOB_ID_VARIABLE, LEASE_TOKEN_VARIABLE
@@ -17,6 +19,8 @@ from airflow_provider_eaco.dispatch.process_group import Process, read_process, 
 _SERVERS = ("nvidia-cuda-mps",)
 # Deeper than any tree of processes that a training makes.
 _MOST_ANCESTORS = 64
+# The inode of the machine's own PID namespace (PROC_PID_INIT_INO of Linux): there a driver's pids are ours.
+_HOST_NAMESPACE = 0xEFFFFFFC
 
 Run = tuple[str, int]
 NOBODY: Run = ("", 0)
@@ -56,6 +60,25 @@ class ProcessOwners:
         self._known = known
         return found
 
+    def users_of(self, pids: Collection[int]) -> Mapping[int, str]:
+        """Return the user that each of these processes runs as, as far as that can be read. Never raises.
+
+        In a PID namespace of its own a container knows nobody: the pids that a driver tells are the host's,
+        and may be those of others here.
+        """
+        found: dict[int, str] = {}
+        try:
+            if os.stat("/proc/self/ns/pid").st_ino != _HOST_NAMESPACE:  # noqa: PTH116 - as read_process
+                return found
+        except OSError:
+            return found
+        for pid in pids:
+            try:
+                found[pid] = _name_of(os.stat(f"/proc/{pid}").st_uid)  # noqa: PTH116
+            except OSError:
+                continue
+        return found
+
     def _find_keepers(self, runs: Collection[Run]) -> dict[int, Run]:
         """Return the runs by the pid of their keeper."""
         living: dict[Run, Process] = {}
@@ -67,6 +90,14 @@ class ProcessOwners:
                 living[run] = keeper
         self._keepers = living
         return {keeper.pid: run for run, keeper in living.items()}
+
+
+@lru_cache(maxsize=1024)
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OSError):
+        return f"uid {uid}"
 
 
 def _keeper_of(run: Run) -> Process | None:

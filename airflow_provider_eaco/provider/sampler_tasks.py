@@ -48,9 +48,13 @@ class Finder(Protocol):
 
 
 class ProcessTable(Protocol):
-    """Tells which of some processes can be seen from here, and which are the driver's own servers."""
+    """Tells which of some processes can be seen from here, which are the driver's own servers, and as which
+    user each runs.
+    """
 
     def owners_of(self, pids: Collection[int], runs: Collection[Run]) -> Mapping[int, Run | None]: ...
+
+    def users_of(self, pids: Collection[int]) -> Mapping[int, str]: ...
 
 
 @dataclass(slots=True)
@@ -146,6 +150,10 @@ class TaskTable:
                 if task is not None and not task.is_refused:
                     found[pid] = task.run
             return found
+
+    def users_of(self, pids: Collection[int]) -> Mapping[int, str]:
+        """Return the user that each of these processes runs as, as far as that can be read."""
+        return self._visible.users_of(pids)
 
     def tasks(self) -> Sequence[SampledTask]:
         """Return all that are not forgotten, oldest first."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.units import format_memory_mib
+
 UNKNOWN = "unknown"
 
 _UNITS_S = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -37,6 +40,16 @@ def counted(count: int, thing: str) -> str:
 def shown_percent(value: float | None) -> str:
     """Return a share in per cent, from 0 to 100."""
     return UNKNOWN if value is None or value > 100 else shown_number(value, 1, "%")
+
+
+def shown_foreign(reading: GpuReading | None) -> str:
+    """Return what somebody else has on a GPU and by which processes; ``none`` where it is known to be so."""
+    if reading is None or (reading.foreign_memory_mib is None and not reading.foreign_processes):
+        return UNKNOWN
+    if not (reading.foreign_memory_mib or reading.foreign_processes):
+        return "none"
+    by = ", ".join(map(str, reading.foreign_by)) or f"processes {UNKNOWN}"
+    return f"{format_memory_mib(reading.foreign_memory_mib)}: {by}"
 
 
 def shown_energy(energy_j: float | None, *, partial: bool = False) -> str:

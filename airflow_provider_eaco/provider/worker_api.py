@@ -13,7 +13,7 @@ import requests
 from airflow_provider_eaco.core.energy.records import MachineEnergy
 from airflow_provider_eaco.core.model.board_limits import NodeLimits
 from airflow_provider_eaco.core.model.errors import EacoError
-from airflow_provider_eaco.core.model.gpu import Gpu, GpuReading
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, Gpu, GpuReading
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import (
     FORMATS,
@@ -32,6 +32,7 @@ _OK, _NOT_UNDERSTOOD = 200, 422
 
 # As long as the API takes.
 _MAX_ORIGIN = 255
+_MAX_USER = 64
 
 
 class NodeApiError(EacoError):
@@ -122,6 +123,8 @@ def _as_json(report: NodeReport, version: int = FORMATS[-1]) -> dict[str, Any]:
     told = {"v": version, **_in_any_format(report)}
     if version > 2:
         told["limits"] = _limits_as_json(report.limits or NodeLimits())
+        for shown, reading in zip(told["readings"], report.readings, strict=True):
+            shown["foreign_by"] = [_foreign_as_json(each) for each in reading.foreign_by]
     return told
 
 
@@ -193,6 +196,11 @@ def _reading_as_json(reading: GpuReading) -> dict[str, Any]:
         "foreign_memory_mib": reading.foreign_memory_mib,
         "foreign_processes": reading.foreign_processes,
     }
+
+
+def _foreign_as_json(process: ForeignProcess) -> dict[str, Any]:
+    user = None if process.user is None else _printable(process.user)[:_MAX_USER]
+    return {"pid": process.pid, "user": user or None}
 
 
 def _counters_as_json(counters: MachineEnergy) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Select, delete, exists, select, update
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
-from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.store.schema import gpu as gpu_table
 from airflow_provider_eaco.store.schema import gpu_reading as reading_table
 from airflow_provider_eaco.store.schema import lease as lease_table
@@ -29,6 +30,7 @@ _READING = (
     "energy_j",
     "foreign_memory_mib",
     "foreign_processes",
+    "foreign_by",
 )
 
 
@@ -182,6 +184,7 @@ def save_readings(connection: Connection, readings: Sequence[GpuReading]) -> Non
                 "energy_j": reading.energy_j,
                 "foreign_memory_mib": reading.foreign_memory_mib,
                 "foreign_processes": reading.foreign_processes,
+                "foreign_by": [[each.pid, each.user] for each in reading.foreign_by] or None,
             }
             for reading in sorted(readings, key=lambda reading: reading.uuid)
         ],
@@ -191,4 +194,13 @@ def save_readings(connection: Connection, readings: Sequence[GpuReading]) -> Non
 def readings_of(connection: Connection) -> dict[str, GpuReading]:
     """Return the last reading of every GPU by UUID."""
     rows = connection.execute(select(*(reading_table.c[name] for name in _READING)))
-    return {row.uuid: GpuReading(*row) for row in rows}
+    return {row.uuid: _reading(row) for row in rows}
+
+
+def _reading(row: Any) -> GpuReading:
+    *values, foreign_by = row
+    return replace(GpuReading(*values), foreign_by=_processes(foreign_by))
+
+
+def _processes(stored: Sequence[Sequence[Any]] | None) -> tuple[ForeignProcess, ...]:
+    return tuple(ForeignProcess(pid, user) for pid, user in stored or ())

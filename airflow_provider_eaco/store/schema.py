@@ -70,6 +70,8 @@ gpu_reading = Table(
     Column("energy_j", Double),
     Column("foreign_memory_mib", BigInteger),
     Column("foreign_processes", Integer),
+    # [[pid, user or null], ...]; NULL where none is told.
+    Column("foreign_by", JsonText),
 )
 
 job = Table(

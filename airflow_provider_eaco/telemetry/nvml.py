@@ -24,8 +24,14 @@ from airflow_provider_eaco.core.ports import EnergyLog, EnergyPart, Occupant, Ru
 from airflow_provider_eaco.telemetry.device_health import HealthBook, Verdict
 from airflow_provider_eaco.telemetry.gpu_models import model_of_board
 from airflow_provider_eaco.telemetry.machine_counters import MachineCounters
-from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, ProcessTable, attribute
-from airflow_provider_eaco.telemetry.nvml_books import Place, RunBooks, Sight, SoloUtilisation
+from airflow_provider_eaco.telemetry.nvml_attribution import (
+    Attribution,
+    ProcessTable,
+    Unleased,
+    attribute,
+    with_users,
+)
+from airflow_provider_eaco.telemetry.nvml_books import Place, RunBooks, Sight, SoloUtilisation, reading_of
 from airflow_provider_eaco.telemetry.nvml_feed import SampleSource
 from airflow_provider_eaco.telemetry.nvml_notes import NoteBook
 from airflow_provider_eaco.telemetry.nvml_sample import DeviceSample, DeviceState, MachineSample, MemoryUse
@@ -103,6 +109,8 @@ class NvmlTelemetry:
         self._known: dict[str, _Known] = {}
         self._health = HealthBook()
         self._books = RunBooks(solo_utilisation)
+        self._unleased = Unleased()
+        self._is_told = False
         self._node_power = node_power
         self._node_energy = NodeEnergy()
         self._machine = MachineCounters(node)
@@ -143,11 +151,14 @@ class NvmlTelemetry:
             places = [known.place for known in self._known.values() if known.place.device in devices]
         active = frozenset(key for keys in holders.values() for key in keys)
         owners = self._owners(sample, active)
+        if self._is_told:
+            active |= self._unleased.left_behind(owners, active, sample.monotonic_s)
         uses = {}
         for place in places:
             seen, keys = place.seen_in(devices[place.device]), holders.get(place.uuid, frozenset())
             uses[place.uuid] = attribute(seen.processes, seen.memory, owners, keys, active)
-        return uses
+        with self._processes_lock:
+            return with_users(uses, self._processes.users_of)
 
     def _owners(self, sample: MachineSample, active: Collection[RunKey]) -> Mapping[int, RunKey | None]:
         pids = set().union(*(device.pids for device in sample.devices))
@@ -197,7 +208,7 @@ class NvmlTelemetry:
         found = {}
         for uuid, use in uses.items():
             place = self._known[uuid].place
-            found[uuid] = _reading(place, devices[place.device], use, sample.at_s)
+            found[uuid] = reading_of(place, devices[place.device], use, sample.at_s)
         return found
 
     def _judge(self, sample: MachineSample, devices: Mapping[str, DeviceSample]) -> dict[str, Verdict]:
@@ -253,6 +264,7 @@ class NvmlTelemetry:
         with self._lock:
             models = {uuid: known.place.model for uuid, known in self._known.items()}
             self._books.occupy(here, models)
+            self._is_told = True
             sample = self._present.sample
         if sample is None or sample.problem is not None:
             return
@@ -379,19 +391,3 @@ def host_memory_mib() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     except (ValueError, OSError):
         return None
-
-
-def _reading(place: Place, device: DeviceSample, use: Attribution, at_s: float) -> GpuReading:
-    memory = place.seen_in(device).memory
-    # What a partition draws and how busy it is cannot be told.
-    whole = place.slices is None
-    return GpuReading(
-        uuid=place.uuid,
-        at_s=at_s,
-        utilisation_pct=device.utilisation_pct if whole else None,
-        memory_used_mib=None if memory is None else memory.used_mib,
-        power_w=device.power_w if whole else None,
-        energy_j=device.energy_j if whole else None,
-        foreign_memory_mib=use.foreign_memory_mib,
-        foreign_processes=use.foreign_processes,
-    )

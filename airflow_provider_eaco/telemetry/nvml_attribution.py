@@ -8,17 +8,25 @@ unknown who holds what.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from airflow_provider_eaco.core.energy.accounting import RunKey
+from airflow_provider_eaco.core.model.gpu import ForeignProcess
 from airflow_provider_eaco.telemetry.nvml_sample import MemoryUse, ProcessUse
 
 # An idle driver may use some memory beyond its reserve; up to this much without a process is nobody's.
 DRIVER_MIB = 128
 # Memory of a run that has ended counts as back once no more than this part of the GPU is unaccounted for.
 BACK_PART = 0.01
+# Seconds for which a living process of a run that holds no GPU is not looked at: the run may be on its way
+# out, or one that another scheduler has begun and of which this meter hears with its next heartbeat.
+UNLEASED_S = 10.0
+# So many foreign processes of one GPU are named; a report and a row stay small.
+MOST_NAMED = 8
+
+NOBODY: RunKey = ("", 0)
 
 
 class ProcessTable(Protocol):
@@ -33,6 +41,9 @@ class ProcessTable(Protocol):
         :param runs: the runs that may have processes here.
         """
 
+    def users_of(self, pids: Collection[int]) -> Mapping[int, str]:
+        """Return the user that each of these processes runs as, as far as that can be read. Never raises."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
@@ -40,7 +51,8 @@ class Attribution:
 
     ``memory_mib`` and ``sm_pct`` are by run. ``foreign_processes`` are those that compute, ``strangers_pct``
     is their SM time: ``None`` without any, 0 where it is not known. ``trespassers`` are our runs that use the
-    GPU without holding it; they count as foreign.
+    GPU without holding it; they count as foreign. ``foreign_by`` are the foreign processes by pid, at most
+    :data:`MOST_NAMED` of them, and rather those that compute.
     """
 
     memory_mib: Mapping[RunKey, int | None] = field(default_factory=dict)
@@ -49,6 +61,24 @@ class Attribution:
     foreign_processes: int | None = None
     strangers_pct: float | None = None
     trespassers: frozenset[RunKey] = frozenset()
+    foreign_by: tuple[ForeignProcess, ...] = ()
+
+
+class Unleased:
+    """Remembers since when runs without a GPU of their own were seen to have processes on one."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[RunKey, float] = {}
+
+    def left_behind(
+        self, owners: Mapping[int, RunKey | None], active: Collection[RunKey], now_s: float
+    ) -> frozenset[RunKey]:
+        """Return the runs whose processes are still there :data:`UNLEASED_S` after they were first seen so:
+        nobody looks after them any more, and what they hold is as much in the way as a stranger's (C28).
+        """
+        seen = {owner for owner in owners.values() if owner not in {None, NOBODY} and owner not in active}
+        self._since_s = {run: self._since_s.get(run, now_s) for run in seen if run is not None}
+        return frozenset(run for run, since_s in self._since_s.items() if now_s - since_s > UNLEASED_S)
 
 
 def attribute(
@@ -63,7 +93,8 @@ def attribute(
     :param processes: those on it, ``None`` if they cannot be listed.
     :param owners: as :meth:`ProcessTable.owners_of` answers.
     :param holders: the runs that hold it.
-    :param active: the runs that hold any GPU; a process of a run that holds none any more is on its way out.
+    :param active: the runs whose processes belong to GPUs that they hold: those that hold any, and those that
+        were left behind. A process of any other run is on its way out.
     """
     if processes is None or _is_another_world(processes, owners, holders):
         unlisted_mib = None if holders else _beyond_driver(used_beside_reserve_mib(memory))
@@ -85,7 +116,27 @@ def attribute(
         foreign_processes=len(computing),
         strangers_pct=math.fsum(process.sm_pct or 0.0 for process in computing) if computing else None,
         trespassers=frozenset(trespassers),
+        foreign_by=_named(foreign),
     )
+
+
+def with_users(
+    uses: Mapping[str, Attribution], users_of: Callable[[Collection[int]], Mapping[int, str]]
+) -> dict[str, Attribution]:
+    """Return the same with the users of foreign processes; where there are none, nobody is asked."""
+    pids = {each.pid for use in uses.values() for each in use.foreign_by}
+    users = users_of(pids) if pids else {}
+    return {
+        uuid: replace(
+            use, foreign_by=tuple(replace(each, user=users.get(each.pid)) for each in use.foreign_by)
+        )
+        for uuid, use in uses.items()
+    }
+
+
+def _named(foreign: Sequence[ProcessUse]) -> tuple[ForeignProcess, ...]:
+    chosen = sorted(foreign, key=lambda process: (not process.is_compute, process.pid))[:MOST_NAMED]
+    return tuple(ForeignProcess(pid) for pid in sorted({process.pid for process in chosen}))
 
 
 def _is_another_world(

@@ -21,6 +21,7 @@ from airflow_provider_eaco.core.energy.accounting import (
     RunKey,
 )
 from airflow_provider_eaco.core.energy.records import RunNote
+from airflow_provider_eaco.core.model.gpu import GpuReading
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.ports import Occupant, RunMeter
 from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, is_back, used_beside_reserve_mib
@@ -292,6 +293,24 @@ class RunBooks:
             departed = [key for key in book if key not in present]
             for key in departed[: max(0, len(departed) - DEPARTED_KEPT)]:
                 del book[key]
+
+
+def reading_of(place: Place, device: DeviceSample, use: Attribution, at_s: float) -> GpuReading:
+    """Return what a sample of its device says of the place, and who uses it."""
+    memory = place.seen_in(device).memory
+    # What a partition draws and how busy it is cannot be told.
+    whole = place.slices is None
+    return GpuReading(
+        uuid=place.uuid,
+        at_s=at_s,
+        utilisation_pct=device.utilisation_pct if whole else None,
+        memory_used_mib=None if memory is None else memory.used_mib,
+        power_w=device.power_w if whole else None,
+        energy_j=device.energy_j if whole else None,
+        foreign_memory_mib=use.foreign_memory_mib,
+        foreign_processes=use.foreign_processes,
+        foreign_by=use.foreign_by,
+    )
 
 
 def _key(one: Occupant) -> RunKey:

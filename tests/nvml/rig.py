@@ -54,13 +54,17 @@ class DirectSource:
 
 @dataclass
 class ListedProcesses:
-    """Processes whose owners the test names; ``hidden`` ones cannot be seen from here."""
+    """Processes whose owners and users the test names; ``hidden`` ones cannot be seen from here."""
 
     owners: dict[int, Run | None] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
+    users: dict[int, str] = field(default_factory=dict)
 
     def owners_of(self, pids: Collection[int], runs: Collection[Run]) -> Mapping[int, Run | None]:
         return {pid: self.owners.get(pid) for pid in pids if pid not in self.hidden}
+
+    def users_of(self, pids: Collection[int]) -> Mapping[int, str]:
+        return {pid: self.users[pid] for pid in pids if pid in self.users}
 
 
 def direct_meter(

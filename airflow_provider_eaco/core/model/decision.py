@@ -68,7 +68,7 @@ class Reason(Enum):
     )
     FOREIGN_USE = (
         "foreign_use",
-        "memory on the fitting GPUs is held by somebody else: {foreign_mib} MiB",
+        "the fitting GPUs are used by somebody else: {foreign_mib} MiB on node {node}, processes: {who}",
         "it is admitted when they leave",
     )
     HOST_MEMORY = (

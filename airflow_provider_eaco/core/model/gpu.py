@@ -39,13 +39,29 @@ class Gpu:
         return None if self.memory_total_mib is None else self.memory_total_mib - self.memory_reserved_mib
 
 
+# So many foreign processes are named in one sentence.
+MOST_IN_WORDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignProcess:
+    """A process on a GPU that is none of ours; ``user`` is as whom it runs, ``None`` if not known."""
+
+    pid: int
+    user: str | None = None
+
+    def __str__(self) -> str:
+        return f"PID {self.pid} ({'user unknown' if self.user is None else self.user})"
+
+
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
     """The GPUs of one model and memory size on a node; ``sound`` ones are healthy and nobody else's.
 
     ``are_partitions``: they are parts of GPUs (MIG), of which a process can use only one.
 
-    ``foreign`` ones are used by somebody else, who holds at most ``foreign_mib`` of memory on one of them.
+    ``foreign`` ones are used by somebody else, who holds at most ``foreign_mib`` of memory on one of them;
+    ``foreign_by`` are the processes that could be told, by pid.
     """
 
     model: str
@@ -56,6 +72,14 @@ class GpuGroup:
     foreign: int = 0
     foreign_mib: int = 0
     are_partitions: bool = False
+    foreign_by: tuple[ForeignProcess, ...] = ()
+
+    @property
+    def foreign_who(self) -> str | None:
+        """The foreign processes in words, ``None`` if none could be told."""
+        told, more = self.foreign_by[:MOST_IN_WORDS], len(self.foreign_by) - MOST_IN_WORDS
+        words = ", ".join(map(str, told))
+        return (f"{words} and {more} more" if more > 0 else words) or None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +124,8 @@ class Node:
         """What it offers where nobody else uses its GPUs."""
         return self.hardware_beside({})
 
-    def hardware_beside(self, foreign_mib: Mapping[str, int]) -> Hardware:
-        """Return what it offers beside somebody else, who holds that much on the GPUs with these UUIDs."""
+    def hardware_beside(self, foreign: Mapping[str, GpuReading]) -> Hardware:
+        """Return what it offers beside somebody else, who was read to be on the GPUs with these UUIDs."""
         by_size: dict[tuple[str, int | None], list[Gpu]] = {}
         for gpu in self.gpus:
             by_size.setdefault((gpu.model, gpu.memory_usable_mib), []).append(gpu)
@@ -110,13 +134,15 @@ class Node:
                 model,
                 usable_mib,
                 len(gpus),
-                sum(gpu.health is GpuHealth.HEALTHY and gpu.uuid not in foreign_mib for gpu in gpus),
+                sum(gpu.health is GpuHealth.HEALTHY and gpu.uuid not in foreign for gpu in gpus),
                 tuple(sorted(gpu.uuid for gpu in gpus if gpu.health is not GpuHealth.HEALTHY)),
-                sum(gpu.uuid in foreign_mib for gpu in gpus),
-                max(foreign_mib.get(gpu.uuid, 0) for gpu in gpus),
+                sum(gpu.uuid in foreign for gpu in gpus),
+                max(each.foreign_memory_mib or 0 for each in seen) if seen else 0,
                 gpus[0].is_partition,
+                tuple(sorted({one for each in seen for one in each.foreign_by}, key=lambda one: one.pid)),
             )
             for (model, usable_mib), gpus in by_size.items()
+            for seen in [[foreign[gpu.uuid] for gpu in gpus if gpu.uuid in foreign]]
         ]
         groups.sort(key=lambda group: (group.model, group.usable_mib or 0))
         return _shared_hardware(tuple(groups), self.time_scale, self.available, self.draining)
@@ -127,7 +153,8 @@ class GpuReading:
     """One look at a GPU. Every value may be ``None``, which means unknown, never zero or idle.
 
     ``foreign_processes`` are those that compute there and are none of ours, ``foreign_memory_mib`` is what
-    somebody else holds.
+    somebody else holds, and ``foreign_by`` are as many of their processes as are told, by pid: there may be
+    others, and where none can be told there are none in it.
     """
 
     uuid: str
@@ -138,6 +165,7 @@ class GpuReading:
     energy_j: float | None = None
     foreign_memory_mib: int | None = None
     foreign_processes: int | None = None
+    foreign_by: tuple[ForeignProcess, ...] = ()
 
     def is_used_by_others(self, margin_mib: int) -> bool | None:
         """Tell whether somebody else computes there, or holds more than ``margin_mib``; ``None``: that is

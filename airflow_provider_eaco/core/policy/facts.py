@@ -131,10 +131,8 @@ class CycleFacts:
         self.readings: Mapping[str, GpuReading] = snapshot.readings
         # Who computes there, or holds more than the margin (which is there for it), is in the way.
         margin_mib = self.settings.memory_margin_mib
-        self._foreign_mib = {
-            uuid: reading.foreign_memory_mib or 0
-            for uuid, reading in self.readings.items()
-            if reading.is_used_by_others(margin_mib)
+        self._foreign = {
+            uuid: reading for uuid, reading in self.readings.items() if reading.is_used_by_others(margin_mib)
         }
         return self.changed.families.union(*self.changed.sets)
 
@@ -177,16 +175,16 @@ class CycleFacts:
 
     def is_sound(self, gpu: Gpu) -> bool:
         """Tell whether new work may start there: healthy, and nobody else's."""
-        return gpu.health is GpuHealth.HEALTHY and gpu.uuid not in self._foreign_mib
+        return gpu.health is GpuHealth.HEALTHY and gpu.uuid not in self._foreign
 
     def hardware(self, node: Node) -> Hardware:
         """Return what the node offers beside those who are not ours."""
-        return node.hardware_beside(self._foreign_mib) if self.in_foreign_use(node) else node.hardware
+        return node.hardware_beside(self._foreign) if self.in_foreign_use(node) else node.hardware
 
     def in_foreign_use(self, node: Node) -> tuple[str, ...]:
         """Return the GPUs of the node that somebody else uses."""
-        foreign_mib = self._foreign_mib
-        return tuple(gpu.uuid for gpu in node.gpus if gpu.uuid in foreign_mib) if foreign_mib else ()
+        foreign = self._foreign
+        return tuple(gpu.uuid for gpu in node.gpus if gpu.uuid in foreign) if foreign else ()
 
     def alike(self) -> Mapping[Hardware, frozenset[str]]:
         """Return the snapshot's nodes by what they offer; no launch changes it."""

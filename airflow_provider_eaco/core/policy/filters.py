@@ -156,9 +156,17 @@ def node_trouble(
             names = ", ".join(group.unhealthy)
             found.append(Obstacle(Reason.GPU_UNHEALTHY, len(group.unhealthy), (name,), {"gpus": names}))
         if group.foreign:
-            foreign: dict[str, object] = {"foreign_mib": group.foreign_mib or None}
-            found.append(Obstacle(Reason.FOREIGN_USE, group.foreign_mib, (name,), foreign))
+            found.append(_foreign_use(group, name))
     return found
+
+
+def _foreign_use(group: GpuGroup, name: str) -> Obstacle:
+    told: dict[str, object] = {
+        "foreign_mib": group.foreign_mib or None,
+        "node": name,
+        "who": group.foreign_who,
+    }
+    return Obstacle(Reason.FOREIGN_USE, group.foreign_mib, (name,), told)
 
 
 def nodes_that_could_serve(needs: Needs, facts: CycleFacts) -> frozenset[str]:

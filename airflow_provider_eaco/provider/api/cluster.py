@@ -20,6 +20,7 @@ from airflow_provider_eaco.provider.api.versions import answer_if_changed
 from airflow_provider_eaco.provider.cli.facts import Facts, read_facts
 from airflow_provider_eaco.provider.cli.pool_rows import airflow_pool_rows, pool_rows, summary
 from airflow_provider_eaco.provider.cli.rows import node_state, power_w
+from airflow_provider_eaco.provider.shown import shown_foreign
 
 router = APIRouter(tags=["cluster"], dependencies=[CanSee])
 
@@ -36,7 +37,9 @@ class Resident(JobName):
 
 
 class GpuShown(BaseModel):
-    """One GPU; ``null`` is unknown, which is neither 0 nor idle. ``residents`` are job ids."""
+    """One GPU; ``null`` is unknown, which is neither 0 nor idle. ``residents`` are job ids, ``foreign`` what
+    somebody else has there, as ``airflow eaco nodes`` tells it.
+    """
 
     uuid: str
     index: int
@@ -47,6 +50,7 @@ class GpuShown(BaseModel):
     utilisation_pct: float | None
     power_w: float | None
     residents: list[str]
+    foreign: str
 
 
 class NodeShown(BaseModel):
@@ -151,6 +155,7 @@ def _gpu(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str]) -> GpuS
         utilisation_pct=None if reading is None else reading.utilisation_pct,
         power_w=None if reading is None else reading.power_w,
         residents=list(residents),
+        foreign=shown_foreign(reading),
     )
 
 

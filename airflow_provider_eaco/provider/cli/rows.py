@@ -25,6 +25,7 @@ from airflow_provider_eaco.provider.shown import (
     shown_count,
     shown_duration,
     shown_energy,
+    shown_foreign,
     shown_instant,
     shown_number,
     shown_percent,
@@ -63,6 +64,7 @@ class GpuRow:
     power: str
     power_limit: str
     residents: str
+    foreign: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ def _gpu_row(gpu: Gpu, reading: GpuReading | None, residents: Sequence[str], lim
         power=shown_number(None if reading is None else reading.power_w, 0, "W"),
         power_limit=limit,
         residents=", ".join(residents),
+        foreign=shown_foreign(reading),
     )
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from airflow_provider_eaco.core.energy.accounting import DeviceTotals, SplitRule
 from airflow_provider_eaco.core.energy.records import MachineEnergy, NodeTotals, RunNote
 from airflow_provider_eaco.core.model.board_limits import LimitInForce, NodeLimits
-from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.model.profile import PowerScope
 from airflow_provider_eaco.core.node_runs import NodeReport, RunNews, RunState
@@ -21,6 +21,7 @@ from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart, RunMeter
 
 MAX_GPUS = 1024
 MAX_RUNS = 4096
+MAX_FOREIGN = 64
 
 # Without control characters, which a database or a log would choke on.
 _TEXT = r"^[^\x00-\x1f\x7f]*$"
@@ -64,6 +65,19 @@ class ReadingModel(Strict):
     energy_j: Number | None = None
     foreign_memory_mib: _Mib | None = None
     foreign_processes: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+
+
+class ForeignModel(Strict):
+    """A process on a GPU that is none of ours; ``user`` is ``None`` where that is not known."""
+
+    pid: Annotated[int, Field(ge=1, lt=2**31)]
+    user: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")] | None = None
+
+
+class Reading3Model(ReadingModel):
+    """One look at a GPU in format 3."""
+
+    foreign_by: Annotated[list[ForeignModel], Field(max_length=MAX_FOREIGN)] = []
 
 
 class MeterModel(Strict):
@@ -235,7 +249,7 @@ class ReportModel(Strict):
         return NodeReport(
             node=Node(node, gpus, self.host_memory_mib, available=self.available, time_scale=self.time_scale),
             machine=self.machine,
-            readings=tuple(GpuReading(at_s=0.0, **each.model_dump()) for each in self.readings),
+            readings=tuple(map(_reading, self.readings)),
             news=tuple(_news(each) for each in self.news),
             living=tuple((each.job_id, each.token) for each in self.living),
             # Whose run it is, the store knows better than its node.
@@ -251,6 +265,7 @@ class Report3Model(ReportModel):
 
     v: Literal[3]  # type: ignore[assignment]  # of the format that it extends nothing else changes
     limits: LimitsModel = LimitsModel()
+    readings: Annotated[list[Reading3Model], Field(max_length=MAX_GPUS)] = []  # type: ignore[assignment]  # wider
 
     def as_report(self, node: str) -> NodeReport:
         """Return it as the store takes it, said by this node."""
@@ -276,6 +291,12 @@ def _counters(node: str, counters: CountersModel) -> MachineEnergy:
     devices = {each.uuid: DeviceTotals(**each.model_dump(exclude={"uuid"})) for each in counters.devices}
     totals = NodeTotals(counters.node_j, counters.gpus_j, counters.seconds)
     return MachineEnergy(node, counters.origin, counters.began_s, counters.until_s, devices, totals)
+
+
+def _reading(told: ReadingModel) -> GpuReading:
+    foreign = told.foreign_by if isinstance(told, Reading3Model) else []
+    by = tuple(ForeignProcess(each.pid, each.user) for each in foreign)
+    return GpuReading(at_s=0.0, foreign_by=by, **told.model_dump(exclude={"foreign_by"}))
 
 
 def _news(news: NewsModel) -> RunNews:

@@ -163,6 +163,7 @@ class CarryOn:
                 self._clock.now_s(),
                 foreign_memory_mib=reading.foreign_memory_mib,
                 foreign_processes=reading.foreign_processes,
+                foreign_by=reading.foreign_by,
             )
             for reading in self._present.readings
             if reading.foreign_memory_mib or reading.foreign_processes

@@ -43,6 +43,10 @@ def _limits(**told: Any) -> Callable[[Gate], Any]:
     return _changed(v=3, limits=told)
 
 
+def _foreign(*processes: dict[str, Any], v: int = 3) -> Callable[[Gate], Any]:
+    return _changed(v=v, readings=[{"uuid": gpu_of("one"), "foreign_by": list(processes)}])
+
+
 def _someone_elses_run(gate: Gate) -> Any:
     return gate.report("two", news=[{"token": gate.lease.token, "state": "ended", "exit_code": 0}])
 
@@ -133,6 +137,10 @@ BODIES: dict[str, tuple[Callable[[Gate], Any], int]] = {
         _changed(readings=[{"uuid": gpu_of("one"), "foreign_processes": 2**31}]),
         422,
     ),
+    "a user with a NUL": (_foreign({"pid": 7, "user": "a\x00"}), 422),
+    "a process that is none": (_foreign({"pid": 0}), 422),
+    "more processes than anybody reads": (_foreign(*[{"pid": 7}] * 65), 422),
+    "processes in the format before": (_foreign(v=2), 422),
     "an unknown key": (_changed(admin=True), 422),
     "the name of another node": (_changed(node="two"), 422),
     "no machine": (_changed(machine=""), 422),

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.core.model.gpu import GpuHealth
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, GpuHealth
 from airflow_provider_eaco.core.node_runs import RunState
 from airflow_provider_eaco.store.schema import node as node_table
 from tests.integration.node_api.gate import SILENT_S, Gate, gpu_of, report_of
@@ -242,6 +242,13 @@ def test_c34_strangers_on_a_node_are_seen_by_the_scheduler(gate: Gate) -> None:
     readings = {reading.uuid: reading for reading in gate.reports.readings()}
     assert readings[gpu_of("one")].is_used_by_others(512) is True
     assert readings[gpu_of("one", 1)].is_used_by_others(512) is None
+    by = [{"pid": 4711, "user": "alice"}, {"pid": 4712}]
+    told = gate.report(
+        "one", v=3, readings=[{"uuid": gpu_of("one"), "foreign_processes": 2, "foreign_by": by}]
+    )
+    assert told.status_code == 200, told.text
+    readings = {reading.uuid: reading for reading in gate.reports.readings()}
+    assert readings[gpu_of("one")].foreign_by == (ForeignProcess(4711, "alice"), ForeignProcess(4712))
 
 
 def test_a_withdrawn_lease_does_not_begin(gate: Gate) -> None:

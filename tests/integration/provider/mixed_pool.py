@@ -14,15 +14,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, GpuReading
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
 from airflow_provider_eaco.core.model.placement import Lease
 from airflow_provider_eaco.core.model.pool import PoolSettings
+from airflow_provider_eaco.core.model.snapshot import AirflowPool, PoolState
 from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeReport, RunClaim
-from airflow_provider_eaco.core.ports import LaunchOrder
+from airflow_provider_eaco.core.ports import LaunchOrder, Ledger
 from airflow_provider_eaco.data import built_in_book
 from airflow_provider_eaco.dispatch import celery
+from airflow_provider_eaco.engine.admission_loop import AdmissionLoop
+from airflow_provider_eaco.engine.pool_manager import Inventory
 from airflow_provider_eaco.provider import celery_app
+from airflow_provider_eaco.provider.cli.rows import gpu_rows
 from airflow_provider_eaco.provider.node_api.models import REPORTS
 from airflow_provider_eaco.provider.node_settings import DispatchChoice
 from airflow_provider_eaco.provider.node_wiring import make_node_door, make_worker_side
@@ -38,6 +42,7 @@ from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.node_credentials import SqlNodeCredentials
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
+from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, TruthTable, simulated_node
 from tests.contract.parts import ManualClock
 from tests.databases import database_on, sqlite_engine
@@ -51,10 +56,11 @@ class Watched(SimulatedCluster):
     """Simulated GPUs of which some are used by somebody else."""
 
     strangers: frozenset[str] = frozenset()
+    by: tuple[ForeignProcess, ...] = ()
 
     def read(self) -> Sequence[GpuReading]:
         return [
-            replace(each, foreign_processes=1) if each.uuid in self.strangers else each
+            replace(each, foreign_processes=1, foreign_by=self.by) if each.uuid in self.strangers else each
             for each in super().read()
         ]
 
@@ -89,6 +95,17 @@ class FarNode:
         return self._pool.door.take(sent.as_report(FAR))
 
 
+class ClockedInventory(Inventory):
+    """Reports the scheduler's own nodes by the test's clock."""
+
+    def __init__(self, ledger: Ledger, meters: Sequence[Any], clock: ManualClock) -> None:
+        super().__init__(ledger, meters)
+        self._clock = clock
+
+    def reconcile(self, now_s: float) -> bool:
+        return super().reconcile(self._clock.now_s())
+
+
 class MixedLane(LaneRig):
     """The lane of a scheduler with GPUs of its own that also sends tasks to the node."""
 
@@ -101,9 +118,20 @@ class MixedLane(LaneRig):
         base, mixed = super()._services(parts, pool), self._pool
         settings = replace(base.settings, dispatch=DispatchChoice.CELERY)
         side = make_worker_side(settings, self.dispatcher, mixed.database)
+        # As wired: whoever may be given up as silent is given nothing new.
+        loop = AdmissionLoop(
+            parts.ledger,
+            parts.profiles,
+            parts.decisions,
+            parts.planner,
+            pools=lambda: (PoolState(pool, {"eaco": AirflowPool(None)}),),
+            owner=self.host.owner,
+            report_timeout_s=settings.node_timeout_s,
+        )
         return replace(
             base,
-            admission=side.admitting(base.admission),
+            admission=side.admitting(loop),
+            inventory=ClockedInventory(parts.ledger, [self.meter], mixed.clock),
             dispatcher=side.dispatcher,
             workers=side.workers,
             meters=(*base.meters, *side.meters),
@@ -160,7 +188,7 @@ class Pool:
         )
         self.rig = MixedLane(self, self._monkeypatch, parts=parts)
         self.rig.facts = self.facts
-        self.rig.lane._monotonic = self.clock.now_s
+        self.rig.lane._monotonic = self.rig.lane.groups._monotonic = self.clock.now_s
         self.start_worker()
 
     def start_worker(self) -> None:
@@ -180,11 +208,14 @@ class Pool:
             request = GpuRequest(1, "J1", gpu_memory_mib=4096, share=Share.NEVER)
             self.rig.queue(job_id, f"task-{job_id}", request=request)
 
-    def beat(self, times: int = 1) -> None:
-        """Let a report of the node and a heartbeat of the scheduler follow each other, 5 s apart."""
+    def beat(self, times: int = 1, *, worker: bool = True) -> None:
+        """Let a report of the node, if it has a worker, and a heartbeat of the scheduler follow each other,
+        5 s apart.
+        """
         for _ in range(times):
             self.clock.advance(5.0)
-            self.far.agent.step()
+            if worker:
+                self.far.agent.step()
             self.rig.beat()
 
     def end(self, job_id: str, state: str, exit_code: int) -> None:
@@ -194,6 +225,11 @@ class Pool:
 
     def leases(self) -> dict[str, Lease]:
         return {lease.job_id: lease for lease in self.rig.ledger.view().leases}
+
+    def foreign(self) -> dict[str, str]:
+        """Return by GPU what a user is shown of somebody else there."""
+        readings = ReadModel(self.database).overview().readings
+        return {row.uuid: row.foreign for row in gpu_rows(self.rig.ledger.view(), readings)}
 
     def node_of(self, job_id: str) -> str:
         return self.leases()[job_id].placement.node

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.core.model.decision import Finding
 from airflow_provider_eaco.core.model.job import GpuRequest, Share
 from airflow_provider_eaco.core.model.profile import PowerScope, ProfileBook
 from airflow_provider_eaco.core.ports import EnergyMethod, LaunchOrder
+from airflow_provider_eaco.provider.memory_return import BACK_WAIT_S
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.decisions import SqlDecisionLog, decisions_of, events_of
@@ -77,11 +79,19 @@ class GpuBox:
         self.rig.become(job_id, "up_for_retry")
         self.rig.dispatcher.end(job_id, 1)
 
-    def reasons(self) -> set[str]:
-        """Return the reasons that stand."""
+    def findings(self) -> list[Finding]:
+        """Return the most severe finding of each hold that stands."""
         with self.database.reading() as connection:
             standing = decisions_of(connection, schema.decision.c.ended_at.is_(None))
-        return {each.decision.reason.code for each in standing if each.decision.reason is not None}
+        return [each.decision.findings[0] for each in standing if each.decision.findings]
+
+    def reasons(self) -> set[str]:
+        """Return the reasons that stand."""
+        return {finding.reason.code for finding in self.findings()}
+
+    def texts(self) -> list[str]:
+        """Return their sentences."""
+        return [finding.text for finding in self.findings()]
 
     def events(self, job_id: str) -> dict[str, str]:
         with self.database.reading() as connection:
@@ -136,17 +146,20 @@ def test_c42_a_task_gets_real_gpus_by_uuid_and_ends_with_a_record(box: GpuBox) -
 
 
 @pytest.mark.parametrize("what", ["process", "memory"])
-def test_strangers_keep_a_gpu_until_they_leave(what: str, box: GpuBox) -> None:
+def test_c34_strangers_keep_a_gpu_until_they_leave(what: str, box: GpuBox) -> None:
     """A job that needs the GPU waits with ``foreign_use``, one that fits beside it runs, and who waited
-    starts once the stranger is gone.
+    starts once the stranger is gone. The reason says how much, where, and by whom as far as it is known.
     """
     if what == "process":
         box.machine.processes = [(0, "c", 77, 300 * MIB, 10)]
+        box.processes.users[77] = "alice"
     box.machine.set(0, used=300 * MIB if what == "process" else 9 * GIB)
     box.queue("wide")
     box.queue("narrow", gpus=1)
     box.beat()
     assert "foreign_use" in box.reasons()
+    who = "300 MiB on node n1, processes: PID 77 (alice)"
+    assert any((who if what == "process" else "processes: unknown") in text for text in box.texts())
     assert box.order("wide") is None
     narrow = box.order("narrow")
     assert narrow is not None
@@ -264,6 +277,40 @@ def test_c34_an_outsider_between_admission_and_start_is_seen(what: str, box: Gpu
     box.machine.set(0, used=3 * MIB)
     box.beat()
     assert box.rig.phase("j1") == "running"
+
+
+def test_c28_an_orphan_of_a_killed_task_is_shown_by_pid_and_keeps_its_gpu(box: GpuBox) -> None:
+    """The task is killed -9 and a process that nobody can end holds 9 GiB on: the lease falls within its
+    time, the GPU is looked at before it is granted or started on again, and who waits is told node, PID and
+    user of the orphan; its GPU is free once the orphan is gone.
+    """
+    box.rig.lane.memory._returns._monotonic = box.clock.now_s
+    box.queue("j1")
+    box.beat()
+    order = box.order("j1")
+    assert order is not None
+    box.processes.owners[4711], box.processes.users[4711] = ("j1", order.token), "airflow"
+    box.machine.processes = [(0, "c", 4711, 9 * GIB, 0)]
+    box.machine.set(0, used=9 * GIB)
+    box.beat()
+    box.rig.become("j1", "failed")
+    box.rig.dispatcher.end("j1", exit_code=-9)
+    box.queue("j2")
+    killed_s = box.clock.now_s()
+    while box.rig.phase("j1") == "running":
+        box.beat()
+        assert box.order("j2") is None
+    assert box.clock.now_s() - killed_s <= BACK_WAIT_S + 12, "within its time, and two heartbeats"
+    for _ in range(10):
+        box.beat()
+        assert box.order("j2") is None, "its GPU was looked at, and is not free"
+    assert box.reasons() == {"foreign_use"}
+    (told,) = box.texts()
+    assert f"{9 * 1024} MiB on node n1, processes: PID 4711 (airflow)" in told
+    box.machine.processes = []
+    box.machine.set(0, used=3 * MIB)
+    box.beat()
+    assert box.order("j2") is not None
 
 
 def test_a_mig_partition_takes_one_job(box: GpuBox) -> None:

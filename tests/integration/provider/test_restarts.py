@@ -1,4 +1,4 @@
-"""What a restart of every component finds, on a pool of own GPUs and of a node's with a worker."""
+"""What is found after a restart or a kill, on a pool of own GPUs and of a node's with a worker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_eaco.core.model.gpu import ForeignProcess
 from airflow_provider_eaco.provider.cli.pool_rows import summary
 from airflow_provider_eaco.store import schema
 from tests.integration.provider.mixed_pool import FAR, OWN, Pool
@@ -64,3 +65,42 @@ def test_c30_what_has_ended_is_not_revived_by_a_restart_of_all_components(finish
     assert (shown.gpus, shown.gpus_used, shown.running, shown.waiting) == ("10", "0", "0", "0")
     read = [reading for cluster in pool.clusters.values() for reading in cluster.read()]
     assert [(each.utilisation_pct, each.memory_used_mib) for each in read] == [(0.0, 0)] * 10
+
+
+def test_c28_the_leases_of_a_worker_that_was_killed_end_and_its_gpus_are_looked_at_first(pool: Pool) -> None:
+    """The worker is killed -9 and Airflow gives its tasks up: their leases end as soon as the node has been
+    silent for its time-out. A run that lives on when a worker is back keeps the node from new work until it
+    is ended; what it left on a GPU is shown there by PID and user, and keeps that GPU until it is gone.
+    """
+    timeout_s = pool.rig.services.settings.node_timeout_s
+    pool.queue("a", "b", "c", "d")
+    pool.beat(3)
+    lost = sorted(job_id for job_id in "abcd" if pool.node_of(job_id) == FAR)
+    held = {job_id: lease.placement.gpu_uuids for job_id, lease in pool.leases().items()}
+    assert len(lost) == 2
+    for job_id in lost:
+        pool.rig.become(job_id, "failed")
+    pool.queue("next")
+    killed_s = pool.clock.now_s()
+    while set(lost) & set(pool.leases()):
+        pool.beat(worker=False)
+        assert pool.clock.now_s() - killed_s <= timeout_s + 10, "the time-out and two heartbeats"
+    pool.beat(2, worker=False)
+    assert pool.rig.phase("next") == "waiting", "nothing is granted on a node that is silent"
+    far = pool.processes[FAR]
+    far.end(lost[1], -9)
+    cluster = pool.clusters[FAR]
+    cluster.strangers = frozenset(uuid for job_id in lost for uuid in held[job_id])
+    cluster.by = (ForeignProcess(4711, "airflow"),)
+    pool.start_worker()
+    pool.beat(2)
+    assert [each for each in far.killed if each.endswith(f":{lost[0]}")], "no lease, so it is ended"
+    assert pool.rig.phase("next") == "waiting", "an old run lives there"
+    far.end(lost[0], -9)
+    pool.beat(2)
+    assert pool.rig.phase("next") == "waiting"
+    shown = {uuid: told for uuid, told in pool.foreign().items() if uuid in pool.uuids(FAR)}
+    assert shown == dict.fromkeys(cluster.strangers, "0 MiB: PID 4711 (airflow)")
+    cluster.strangers = frozenset(held[lost[1]])
+    pool.beat(2)
+    assert pool.leases()["next"].placement.gpu_uuids == held[lost[0]]

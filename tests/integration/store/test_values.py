@@ -14,7 +14,7 @@ from sqlalchemy.orm import sessionmaker
 
 from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.decision import AdmissionDecision, Finding, Reason, Verdict, hold
-from airflow_provider_eaco.core.model.gpu import GpuReading
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, GpuReading
 from airflow_provider_eaco.core.model.instruction import KindDecision, Plan
 from airflow_provider_eaco.core.model.job import Job
 from airflow_provider_eaco.core.model.profile import ProfileBook, SoloProfile
@@ -203,7 +203,10 @@ def test_impossible_energy_is_refused(database: Database, energy_j: float) -> No
 def test_readings_keep_unknown(database: Database) -> None:
     """The last reading of each GPU is kept; what it did not know is unknown, not what was known before."""
     readings = SqlReadings(database)
-    readings.save([GpuReading("GPU-1", 1.0, 50.0, 100, 200.0, 3.0, 7), GpuReading("GPU-2", 1.0)])
+    by = (ForeignProcess(7, "alice"), ForeignProcess(8))
+    first = GpuReading("GPU-1", 1.0, 50.0, 100, 200.0, 3.0, 7, 2, by)
+    readings.save([first, GpuReading("GPU-2", 1.0)])
+    assert ReadModel(database).overview().readings["GPU-1"] == first
     readings.save([GpuReading("GPU-1", 2.5)])
     assert ReadModel(database).overview().readings == {
         "GPU-1": GpuReading("GPU-1", 2.5),

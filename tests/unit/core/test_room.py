@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_eaco.core.cycle import run_cycle
-from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, GpuHealth, GpuReading
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, family_set
@@ -185,7 +185,28 @@ def test_c34_memory_of_somebody_else_keeps_jobs_away_until_it_goes(cycle: Cycle)
     readings = [GpuReading("node-a-gpu00", NOW_S, foreign_memory_mib=79_000)]
     plan = cycle(make_snapshot(node, waiting=[make_job("j", "new", 1)], readings=readings))
     assert codes_of(plan, "j") == ["foreign_use", "waiting_for_gpu"]
-    assert "79000 MiB" in texts_of(plan, "j")
+    assert "79000 MiB on node node-a, processes: unknown" in texts_of(plan, "j")
+
+
+def test_c34_the_reason_names_processes_and_users(cycle: Cycle) -> None:
+    """Each pid once and in order, a user who cannot be read as unknown; of many a few and how many more."""
+    gpus = [f"node-a-gpu0{index}" for index in range(3)]
+    by = [
+        (ForeignProcess(20), ForeignProcess(7, "alice")),
+        (ForeignProcess(7, "alice"),),
+        tuple(ForeignProcess(pid, "bob") for pid in range(30, 34)),
+    ]
+    for count, who in ((2, "PID 7 (alice), PID 20 (user unknown)"), (3, "PID 31 (bob) and 2 more")):
+        readings = [
+            GpuReading(uuid, NOW_S, foreign_memory_mib=9000 + index, foreign_by=by[index])
+            for index, uuid in enumerate(gpus[:count])
+        ]
+        elsewhere = make_node("node-b", gpus=1, available=False)
+        waiting = [make_job("j", "new", count)]
+        plan = cycle(make_snapshot(make_node(gpus=count), elsewhere, waiting=waiting, readings=readings))
+        told = texts_of(plan, "j")
+        assert f"by somebody else: {8999 + count} MiB on node node-a, processes: PID 7 (alice)" in told
+        assert who in told
 
 
 def test_somebody_else_may_move_from_one_gpu_to_another() -> None:

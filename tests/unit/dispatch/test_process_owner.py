@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,20 @@ def test_a_server_of_the_driver_is_nobody_s(
     monkeypatch.setattr(process_owner, "_is_server", lambda pid: True)
     pid = start(started)
     assert ProcessOwners().owners_of([pid], []) == {pid: NOBODY}
+
+
+def test_c34_the_user_of_a_process_is_told_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One's own name for one's own process, nothing of one that is not there; in a PID namespace of its own,
+    where the driver's pids mean other processes, nothing at all.
+    """
+    pids = {os.getpid(), 2**22 - 3}
+    here = Path("/proc/self/ns/pid").stat().st_ino
+    monkeypatch.setattr(process_owner, "_HOST_NAMESPACE", here)
+    assert ProcessOwners().users_of(pids) == {os.getpid(): pwd.getpwuid(os.getuid()).pw_name}
+    monkeypatch.setattr(process_owner, "_HOST_NAMESPACE", here + 1)
+    assert ProcessOwners().users_of(pids) == {}
+
+
+def test_a_user_without_a_name_is_told_by_number() -> None:
+    """Whoever has no entry on this machine is not made up."""
+    assert process_owner._name_of(2**31 - 7) == f"uid {2**31 - 7}"

@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 import pytest
 
-from airflow_provider_eaco.telemetry.nvml_attribution import Attribution, attribute
+from airflow_provider_eaco.core.model.gpu import ForeignProcess
+from airflow_provider_eaco.telemetry.nvml_attribution import (
+    MOST_NAMED,
+    NOBODY,
+    UNLEASED_S,
+    Attribution,
+    Unleased,
+    attribute,
+    with_users,
+)
 from airflow_provider_eaco.telemetry.nvml_sample import MemoryUse, ProcessUse
 
 A, B = ("a", 1), ("b", 2)
@@ -77,6 +86,7 @@ def test_c43_a_run_on_a_gpu_that_it_does_not_hold_is_named() -> None:
         foreign_processes=1,
         strangers_pct=30.0,
         trespassers=frozenset({A}),
+        foreign_by=(ForeignProcess(10),),
     )
 
 
@@ -84,3 +94,36 @@ def test_servers_of_the_driver_are_nobody_s() -> None:
     """An MPS server works for others: it neither holds a GPU nor keeps anybody from it."""
     use = attribute((ProcessUse(40, True, 30),), used(33), {40: ("", 0)}, FREE, HELD)
     assert (use.foreign_memory_mib, use.foreign_processes) == (0, 0)
+
+
+def test_c34_foreign_processes_are_named_as_far_as_they_can_be_told() -> None:
+    """By pid, with the user where that is known, few of many and rather those that compute; ours are not."""
+    use = attribute((DESKTOP, OURS, OTHER), used(6203), OWNERS, HELD, HELD)
+    assert use.foreign_by == (ForeignProcess(20), ForeignProcess(30))
+    named = with_users({"GPU-0": use}, lambda pids: {pid: "alice" for pid in pids if pid == 20})
+    assert named["GPU-0"].foreign_by == (ForeignProcess(20, "alice"), ForeignProcess(30, None))
+    assert attribute(None, used(30_000), OWNERS, FREE, FREE).foreign_by == ()
+    desktops = [ProcessUse(100 + n, False) for n in range(MOST_NAMED)]
+    crowd = attribute((*desktops, OTHER), used(9000), OWNERS, FREE, FREE)
+    assert [each.pid for each in crowd.foreign_by] == [20, *range(100, 100 + MOST_NAMED - 1)]
+
+
+def test_users_are_asked_for_only_where_somebody_else_is() -> None:
+    """A machine without strangers reads nothing more than before."""
+    use = attribute((OURS,), used(4003), OWNERS, HELD, HELD)
+
+    def never(pids: object) -> dict[int, str]:
+        raise AssertionError(f"asked for {pids}")
+
+    assert with_users({"GPU-0": use}, never) == {"GPU-0": use}
+
+
+def test_c28_processes_of_a_run_without_a_gpu_are_left_behind_after_a_while() -> None:
+    """On its way out at first; a run that held a GPU meanwhile begins anew; servers never are."""
+    owners, book = {10: A, 40: NOBODY, 20: None}, Unleased()
+    assert book.left_behind(owners, HELD, 0.0) == frozenset()
+    assert book.left_behind(owners, FREE, 100.0) == frozenset()
+    assert book.left_behind(owners, FREE, 100.0 + UNLEASED_S) == frozenset()
+    assert book.left_behind(owners, FREE, 100.1 + UNLEASED_S) == {A}
+    assert book.left_behind(owners, HELD, 150.0) == frozenset()
+    assert book.left_behind(owners, FREE, 200.0) == frozenset()

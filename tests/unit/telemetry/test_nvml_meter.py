@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from airflow_provider_eaco.core.energy.accounting import DeviceLook
-from airflow_provider_eaco.core.model.gpu import GpuHealth, GpuReading
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, GpuHealth, GpuReading
 from airflow_provider_eaco.telemetry.nvml import STALE_S, NvmlTelemetry
+from airflow_provider_eaco.telemetry.nvml_attribution import UNLEASED_S
 from tests.contract.parts import ManualClock
 from tests.nvml.machine import GIB, MIB, FakeMachine
 from tests.nvml.rig import Day, ListedProcesses, Run, direct_meter, holder, uuid_of
@@ -252,6 +253,42 @@ def test_tasks_of_an_earlier_scheduler_are_no_strangers(machine: FakeMachine, cl
     assert meter.read()[0].foreign_processes == 1
     meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
     assert (meter.read()[0].foreign_processes, meter.read()[0].foreign_memory_mib) == (0, 0)
+
+
+def test_c34_a_reading_names_who_else_is_there(machine: FakeMachine, clock: ManualClock) -> None:
+    """The process and its user on the GPU where it is, nobody on the other; gone with the process."""
+    machine.processes = [(0, "c", 77, GIB, 25)]
+    machine.write()
+    meter = direct_meter(clock, ListedProcesses(users={77: "alice"}))
+    meter.inventory()
+    assert [each.foreign_by for each in meter.read()] == [(ForeignProcess(77, "alice"),), ()]
+    machine.processes = []
+    machine.write()
+    assert [each.foreign_by for each in meter.read()] == [(), ()]
+
+
+def test_c28_an_orphan_of_a_run_without_a_lease_counts_as_somebody_else(
+    machine: FakeMachine, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its lease fell and its process holds memory on: ours on its way out for a while, then shown by pid, in
+    the way of everybody, and told once. Nothing of it before the meter knows who holds what.
+    """
+    machine.processes = [(0, "c", 10, GIB, 25)]
+    machine.set(0, used=GIB + 3 * MIB)
+    meter = direct_meter(clock, ListedProcesses({10: ("j1", 1)}, users={10: "airflow"}))
+    day = Day(machine, clock, meter)
+    day.pass_s(60)
+    assert meter.read()[0].foreign_processes == 0
+    meter.occupy([])
+    day.pass_s(round(UNLEASED_S))
+    assert (meter.read()[0].foreign_processes, meter.read()[0].foreign_by) == (0, ())
+    day.pass_s(2)
+    seen = meter.read()[0]
+    assert (seen.foreign_memory_mib, seen.foreign_processes) == (1027, 1)
+    assert seen.foreign_by == (ForeignProcess(10, "airflow"),)
+    assert [each for each in caplog.messages if "not granted" in each and "job_id=j1" in each]
+    meter.occupy([holder("j1", 1, uuid_of(machine, 0))])
+    assert (meter.read()[0].foreign_processes, meter.read()[0].foreign_by) == (0, ())
 
 
 class Departure:

@@ -93,6 +93,7 @@ function tile(gpu, node, data) {
     `memory ${memory(gpu.memory_used_mib)} of ${memory(gpu.memory_total_mib)}`,
     `power ${watts(gpu.power_w)}`,
     names.length ? names.join(" and ") : "nobody",
+    ["none", "unknown"].includes(gpu.foreign) ? null : `somebody else has ${gpu.foreign}`,
   ].filter(Boolean).join(", ");
   return h(
     "li",

@@ -112,6 +112,7 @@ def _create_gpu_reading() -> None:
         sa.Column("energy_j", sa.Double()),
         sa.Column("foreign_memory_mib", sa.BigInteger()),
         sa.Column("foreign_processes", sa.Integer()),
+        sa.Column("foreign_by", sa.Text()),
         sa.PrimaryKeyConstraint("uuid", name="pk_eaco_gpu_reading"),
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from airflow_provider_eaco.core.lifecycle import JobPhase
-from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Node
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, Gpu, GpuHealth, GpuReading, Node
 from airflow_provider_eaco.core.model.job import GpuRequest, Job, OrderKey, Progress, Share
 from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState
 from airflow_provider_eaco.core.model.placement import Lease, LeaseState, Placement
@@ -30,6 +31,7 @@ from airflow_provider_eaco.provider.cli.rows import (
 
 NOW_S = 1000.0
 POOL = PoolSettings()
+WHO = (ForeignProcess(7, "alice"), ForeignProcess(8))
 
 
 def gpus(node: str, count: int, health: GpuHealth = GpuHealth.HEALTHY) -> tuple[Gpu, ...]:
@@ -162,6 +164,24 @@ def test_a_node_that_sleeps_by_our_will_is_not_called_unavailable(power: NodePow
     nodes = (Node("a", (), available=False), Node("b", (), available=False))
     rows = node_rows(view(nodes=nodes), {}, {"a": NodePowerState(power, NOW_S)})
     assert [row.state for row in rows] == [power.value, "unavailable"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "shown"),
+    [
+        ({}, "unknown"),
+        ({"foreign_memory_mib": 0, "foreign_processes": 0}, "none"),
+        ({"foreign_memory_mib": 9000}, "9000 MiB: processes unknown"),
+        (
+            {"foreign_memory_mib": 9000, "foreign_processes": 2, "foreign_by": WHO},
+            "9000 MiB: PID 7 (alice), PID 8 (user unknown)",
+        ),
+        ({"foreign_processes": 1, "foreign_by": WHO[:1]}, "unknown: PID 7 (alice)"),
+    ],
+)
+def test_c28_c34_a_gpu_shows_who_else_is_on_it(seen: dict[str, Any], shown: str) -> None:
+    """How much and by which processes, in the list of GPUs; where nobody can tell, that is what it says."""
+    assert gpu_rows(view(), {"n1-g0": GpuReading("n1-g0", NOW_S, **seen)})[0].foreign == shown
 
 
 def test_an_impossible_reading_is_unknown() -> None:

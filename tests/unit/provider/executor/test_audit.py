@@ -80,3 +80,22 @@ def test_a_new_reason_is_told_at_once_however_long_the_one_before_stood():
     reasons.note(keys_of("j"), waiting(3))
     reasons.flush()
     assert len(host.told) == 5
+
+
+def test_c34_memory_and_processes_of_others_that_change_all_the_time_do_not_fill_the_log():
+    """In an hour in which a stranger's MiB differ in each heartbeat, and its PID now and then, a task that
+    waits for it gets some tens of lines; the last one is at most a tenth of the time old.
+    """
+    host, clock = FakeHost(), Clock()
+    reasons = ReasonLog(host, lambda: clock.now_s)
+    for second in range(3600):
+        clock.now_s = float(second)
+        who = f"PID {4711 + second // 600} (alice)"
+        numbers = {"foreign_mib": 9000 + second, "node": "gpu-1", "who": who}
+        reasons.note(keys_of("j"), hold(Finding(Reason.FOREIGN_USE, numbers)))
+        reasons.flush()
+    assert 50 <= len(host.told) <= 80
+    last = host.told[-1][2]
+    assert "9000 MiB on node gpu-1, processes: PID 4711 (alice)" in host.told[0][2]
+    assert int(last.split(" MiB")[0].split(": ")[-1]) - 9000 >= 0.9 * 3600 - 1
+    assert "(alice)" in last

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_eaco.core.model.board_limits import NodeLimits
-from airflow_provider_eaco.core.model.gpu import Node
+from airflow_provider_eaco.core.model.gpu import ForeignProcess, Gpu, GpuReading, Node
 from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.node_runs import NodeAnswer, NodeReport
+from airflow_provider_eaco.provider.node_api.models import REPORTS
 from airflow_provider_eaco.provider.worker_api import NodeApi, NodeApiError
 
 REPORT = NodeReport(Node("gpu-1", ()), "host", limits=NodeLimits({"GPU-1": None}))
@@ -80,6 +81,29 @@ def test_an_api_that_is_one_version_older_is_spoken_to_in_its_own() -> None:
         assert api.report(REPORT) == NodeAnswer(())
     assert other.formats_asked == [3, 2, 2]
     assert "limits" not in other.asked[-1]
+
+
+def test_c34_who_else_is_on_a_gpu_is_told_in_the_newest_format_alone() -> None:
+    """With the pid and, where it is known and can be written, the user; an older API would refuse it."""
+    by = (ForeignProcess(7, "al\x00ice"), ForeignProcess(8, None), ForeignProcess(9, "u" * 100))
+    reading = GpuReading("GPU-1", 0.0, foreign_memory_mib=9000, foreign_processes=3, foreign_by=by)
+    node = Node("gpu-1", (Gpu("GPU-1", "gpu-1", 0, "V100", 16384),))
+    report, other = replace(REPORT, node=node, readings=(reading,)), OtherApi(2, 3)
+    with other.served() as api:
+        api.report(report)
+        other.formats = (2,)
+        api.report(report)
+    newest, _, older = other.asked
+    assert newest["readings"][0]["foreign_by"] == [
+        {"pid": 7, "user": "al ice"},
+        {"pid": 8, "user": None},
+        {"pid": 9, "user": "u" * 64},
+    ]
+    assert older["readings"] == [
+        {name: value for name, value in newest["readings"][0].items() if name != "foreign_by"}
+    ]
+    (taken,) = REPORTS.validate_python(newest).as_report("gpu-1").readings
+    assert [(each.pid, each.user) for each in taken.foreign_by] == [(7, "al ice"), (8, None), (9, "u" * 64)]
 
 
 def test_a_worker_comes_back_to_the_newest_format() -> None:
