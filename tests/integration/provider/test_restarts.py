@@ -89,14 +89,14 @@ def test_c28_the_leases_of_a_worker_that_was_killed_end_and_its_gpus_are_looked_
     assert pool.rig.phase("next") == "waiting", "nothing is granted on a node that is silent"
     far = pool.processes[FAR]
     far.end(lost[1], -9)
-    cluster = pool.clusters[FAR]
-    cluster.strangers = frozenset(uuid for job_id in lost for uuid in held[job_id])
-    cluster.by = (ForeignProcess(4711, "airflow"),)
     pool.start_worker()
     pool.beat(2)
     assert [each for each in far.killed if each.endswith(f":{lost[0]}")], "no lease, so it is ended"
     assert pool.rig.phase("next") == "waiting", "an old run lives there"
     far.end(lost[0], -9)
+    cluster = pool.clusters[FAR]
+    cluster.strangers = frozenset(uuid for job_id in lost for uuid in held[job_id])
+    cluster.by = (ForeignProcess(4711, "airflow"),)
     pool.beat(2)
     assert pool.rig.phase("next") == "waiting"
     shown = {uuid: told for uuid, told in pool.foreign().items() if uuid in pool.uuids(FAR)}
