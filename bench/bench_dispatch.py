@@ -1,8 +1,8 @@
 """From a lease on another machine to the first line of the task's code, over Celery.
 
-The site of the system tests (two schedulers, PostgreSQL, Redis, two simulated machines with a worker, all on
-this one) trains one task at a time, and then 24 at once on places for eight. The parts come from instants
-that are stored anyway.
+The site of the system tests (two schedulers, PostgreSQL, Redis, two machines with a worker and GPUs of NVML's
+test library, all on this one) trains one task at a time, and then 24 at once on places for eight. The parts
+come from instants that are stored anyway.
 """
 
 from __future__ import annotations

@@ -207,6 +207,17 @@ def test_c50_a_lost_gpu_is_drained_and_what_ran_there_goes_on_elsewhere(
     assert box.order("wide") is not None
 
 
+def test_c50_a_task_that_dies_with_its_gpu_is_told_from_one_that_fails(box: GpuBox) -> None:
+    """Its story says so though nobody has stored yet that the GPU is lost."""
+    box.queue("j1", gpus=1)
+    box.beat()
+    lost = box.gpu_of("j1")
+    box.machine.set(box.uuids.index(lost), lost=1)
+    box.fail("j1")
+    box.beat(1)
+    assert f"{lost} is out of order" in box.events("j1")["released"]
+
+
 def test_c50_an_xid_of_the_program_is_its_task_s_alone(box: GpuBox, caplog: pytest.LogCaptureFixture) -> None:
     """The log blames the task that was there; its neighbour runs on, and the GPU takes the next task."""
     box.queue("j1", gpus=1)
