@@ -10,7 +10,6 @@ from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.core.model.decision import Reason, Verdict
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, PlannerLock, ProfileStore
-from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog, decisions_of, events_of
 from airflow_provider_eaco.store.ledger import SqlLedger
@@ -25,7 +24,7 @@ from tests.contract.ledger_walk_suite import LedgerWalkContract
 from tests.contract.parts import ManualClock
 from tests.contract.planner_lock_suite import PlannerLockContract
 from tests.contract.profile_store_suite import BUILT_IN, ProfileStoreContract
-from tests.databases import database_on, empty, sqlite_engine
+from tests.databases import database_on, empty, sqlite_store
 
 
 class OnSqlite:
@@ -37,8 +36,7 @@ class OnSqlite:
 
     @pytest.fixture
     def database(self, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-        engine = sqlite_engine(tmp_path / "store.db")
-        schema.metadata.create_all(engine)
+        engine = sqlite_store(tmp_path / "store.db")
         yield database_on(engine, clock)
         engine.dispose()
 

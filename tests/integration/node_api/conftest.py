@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.store import schema
-from tests.databases import empty, postgres_server, sqlite_engine
+from tests.databases import empty, postgres_server, sqlite_store
 from tests.integration.node_api.gate import Gate
 from tests.integration.node_api.sampled import Sampled
 
@@ -35,8 +35,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         empty(tables)
         yield tables
         return
-    engine = sqlite_engine(tmp_path / "store.db")
-    schema.metadata.create_all(engine)
+    engine = sqlite_store(tmp_path / "store.db")
     yield engine
     engine.dispose()
 

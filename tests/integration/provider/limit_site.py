@@ -44,7 +44,7 @@ from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.session import Database
 from airflow_provider_eaco.telemetry.limit_process import LimitProcess
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 from tests.nvml.machine import FakeMachine, fake_machine
 from tests.nvml.rig import ListedProcesses, direct_meter, uuid_of
 from tests.unit.provider.executor.lane_rig import START_S, FakeDispatcher, FakeMeter, LaneRig, Parts
@@ -193,8 +193,7 @@ class Site:
         self.folder, self.monkeypatch = folder, monkeypatch
         self.clock = ManualClock(START_S)
         self.machine: FakeMachine = self._make_machine()
-        self.engine = sqlite_engine(folder / "store.db")
-        schema.metadata.create_all(self.engine)
+        self.engine = sqlite_store(folder / "store.db")
         self.database: Database = database_on(self.engine, self.clock)
         SqlNodeCredentials(self.database).add(NODE)
         self.own_meter: Any = FakeMeter()

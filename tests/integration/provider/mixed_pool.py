@@ -35,7 +35,6 @@ from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.task_instances import TaskFacts
 from airflow_provider_eaco.provider.worker_agent import Machine, NodeAgent
 from airflow_provider_eaco.provider.worker_api import _as_json
-from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.ledger import SqlLedger
@@ -45,7 +44,7 @@ from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.store.read_model import ReadModel
 from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, TruthTable, simulated_node
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 from tests.unit.provider.executor.lane_rig import START_S, FakeDispatcher, LaneRig, Parts
 from tests.unit.provider.worker.worker_rig import FakeRegister, NoBoards
 
@@ -147,8 +146,7 @@ class Pool:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, gpus: int = 2) -> None:
         self._folder, self._monkeypatch, self._gpus = folder, monkeypatch, gpus
         self.clock = ManualClock(START_S)
-        self.engine = sqlite_engine(folder / "store.db")
-        schema.metadata.create_all(self.engine)
+        self.engine = sqlite_store(folder / "store.db")
         self.processes = {name: Processes() for name in (OWN, FAR)}
         self.register = FakeRegister()
         self.facts: dict[str, TaskFacts] = {}

@@ -34,7 +34,7 @@ from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from tests.builders import make_node
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 from tests.unit.provider.executor.lane_rig import START_S, FakeMeter, LaneRig, Parts
 
 SETTINGS = SleepSettings("n2", ("sleep", "n2"), ("wake", "n2"), idle_s=30.0, wake_timeout_s=100.0)
@@ -166,8 +166,7 @@ class SleepBox:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, settings: SleepSettings) -> None:
         self._monkeypatch, self.settings = monkeypatch, settings
         self.clock = ManualClock(START_S)
-        self.engine = sqlite_engine(folder / "store.db")
-        schema.metadata.create_all(self.engine)
+        self.engine = sqlite_store(folder / "store.db")
         self.database = database_on(self.engine, self.clock)
         self.book = SqlNodeSleep(self.database)
         self.workers, self.operator = Workers(), Operator()

@@ -13,7 +13,6 @@ from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.profile import PowerScope, ProfileBook, SoloProfile
 from airflow_provider_eaco.provider.progress_record import ProgressRecord, UnitReport
 from airflow_provider_eaco.provider.services import NodeMeter
-from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.decisions import SqlDecisionLog
 from airflow_provider_eaco.store.energy import SqlEnergyLog
 from airflow_provider_eaco.store.ledger import SqlLedger
@@ -22,7 +21,7 @@ from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.telemetry.simulated import SimulatedCluster, SimulatedDevice, simulated_node
 from airflow_provider_eaco.telemetry.truth import TruthTable, parse_truth
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 from tests.unit.provider.executor.lane_rig import START_S, LaneRig, Parts
 
 # A light family: 600 s a unit at 20 % of the two GPUs.
@@ -72,8 +71,7 @@ class Trainings:
 @pytest.fixture
 def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainings]:
     clock, state = ManualClock(START_S), tmp_path / "state.json"
-    engine = sqlite_engine(tmp_path / "store.db")
-    schema.metadata.create_all(engine)
+    engine = sqlite_store(tmp_path / "store.db")
     database = database_on(engine, clock)
     cluster = SimulatedCluster(
         state,

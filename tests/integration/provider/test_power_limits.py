@@ -32,7 +32,7 @@ from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.telemetry.limit_process import LimitProcess
 from tests.builders import make_job
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 from tests.nvml.machine import FakeMachine, fake_machine
 from tests.nvml.rig import ListedProcesses, direct_meter, uuid_of
 from tests.unit.provider.executor.lane_rig import START_S, LaneRig, Parts
@@ -96,8 +96,7 @@ class PowerBox:
         self.folder, self._monkeypatch = folder, monkeypatch
         self.clock = ManualClock(START_S)
         self.machine: FakeMachine = fake_machine(folder, monkeypatch)
-        self.engine = sqlite_engine(folder / "store.db")
-        schema.metadata.create_all(self.engine)
+        self.engine = sqlite_store(folder / "store.db")
         self.database = database_on(self.engine, self.clock)
         self.uuids = [uuid_of(self.machine, 0), uuid_of(self.machine, 1)]
         self.level = LEVEL

@@ -21,7 +21,7 @@ from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from airflow_provider_eaco.telemetry.nvml import NvmlTelemetry
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 from tests.nvml.machine import GIB, MIB, FakeMachine, fake_machine
 from tests.nvml.rig import ListedProcesses, direct_meter, uuid_of
 from tests.unit.provider.executor.lane_rig import START_S, LaneRig, Parts, make_workload
@@ -34,8 +34,7 @@ class GpuBox:
         self.clock = ManualClock(START_S)
         self.machine: FakeMachine = fake_machine(folder, monkeypatch)
         self.processes = ListedProcesses()
-        self.engine = sqlite_engine(folder / "store.db")
-        schema.metadata.create_all(self.engine)
+        self.engine = sqlite_store(folder / "store.db")
         self.database = database_on(self.engine, self.clock)
         self.meter: NvmlTelemetry = direct_meter(self.clock, self.processes)
         parts = Parts(

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.session import Database
-from tests.databases import database_on, empty, postgres_server, sqlite_engine
+from tests.databases import database_on, empty, postgres_server, sqlite_engine, sqlite_store
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 _NUMBERS = itertools.count(1)
@@ -51,8 +51,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     if request.param == "postgres":
         yield request.getfixturevalue("postgres_engine")
         return
-    engine = sqlite_engine(tmp_path / "store.db")
-    schema.metadata.create_all(engine)
+    engine = sqlite_store(tmp_path / "store.db")
     yield engine
     engine.dispose()
 

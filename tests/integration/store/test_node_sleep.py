@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_eaco.core.model.node_power import NodePower, NodePowerState
-from airflow_provider_eaco.store import schema
 from airflow_provider_eaco.store.node_sleep import SqlNodeSleep
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 
 ASLEEP, WAKING = NodePower.ASLEEP, NodePower.WAKING
 
@@ -23,8 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def book(tmp_path: Path, clock: ManualClock) -> Iterator[SqlNodeSleep]:
-    engine = sqlite_engine(tmp_path / "store.db")
-    schema.metadata.create_all(engine)
+    engine = sqlite_store(tmp_path / "store.db")
     yield SqlNodeSleep(database_on(engine, clock))
     engine.dispose()
 

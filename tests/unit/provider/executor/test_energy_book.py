@@ -21,7 +21,7 @@ from airflow_provider_eaco.store.ledger import SqlLedger
 from airflow_provider_eaco.store.planner import SqlPlannerLock
 from airflow_provider_eaco.store.profiles import SqlProfileStore
 from tests.contract.parts import ManualClock
-from tests.databases import database_on, sqlite_engine
+from tests.databases import database_on, sqlite_store
 from tests.unit.provider.executor.lane_rig import START_S, LaneRig, Parts
 from tests.unit.telemetry.rig import make_cluster
 
@@ -31,8 +31,7 @@ class Box:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock(START_S)
-        self.engine = sqlite_engine(folder / "store.db")
-        schema.metadata.create_all(self.engine)
+        self.engine = sqlite_store(folder / "store.db")
         self.database = database_on(self.engine, self.clock)
         meter = make_cluster(folder / "state.json", self.clock)
         parts = Parts(
