@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from airflow_provider_eaco.dispatch.claim import claimant
-from tests.system.machines.site import GPU_MEMORY_MIB, MARGIN_MIB, MAX_RESIDENTS, NODES, Site
+from tests.system.machines.site import (
+    GPU_MEMORY_MIB,
+    MARGIN_MIB,
+    MAX_RESIDENTS,
+    NODES,
+    SCHEDULERS,
+    Site,
+)
 from tests.system.rig import Run, check_leases, task_processes
+
+# What Airflow's executors write about themselves on SIGUSR2.
+_RUNNING = re.compile(r"executor\.running \((\d+)\)")
 
 
 def check_all_trained(run: Run, count: int) -> None:
@@ -115,7 +128,9 @@ def check_beside(site: Site, run: Run) -> None:
 
 
 def wait_quiet(site: Site) -> None:
-    """Return when leases = runs on nodes = processes = 0 (I3), and all nodes take work again."""
+    """Return when leases = runs on nodes = processes = 0 (I3), all nodes take work again, and the executors
+    count as many tasks as running as Airflow's database has: none (C22).
+    """
     living = "SELECT token, node, state FROM eaco_node_run WHERE state IN ('ordered', 'claimed', 'running')"
 
     def left() -> dict[str, Any]:
@@ -126,6 +141,44 @@ def wait_quiet(site: Site) -> None:
 
     site.wait(lambda: not any(left().values()), lambda: f"quiet; there are {left()}")
     site.wait_nodes()
+    running: dict[str, object] = {}
+
+    def is_over() -> bool:
+        [row] = site.airflow.query("SELECT count(*) AS n FROM task_instance WHERE state = 'running'")
+        running.update(database=row["n"], executors=executors_running(site))
+        return running == {"database": 0, "executors": dict.fromkeys(SCHEDULERS, 0)}
+
+    site.wait(is_over, lambda: f"no task that runs; there are {running}")
+
+
+def executors_running(site: Site) -> dict[str, int]:
+    """Return how many tasks the executor of each scheduler counts as running, as it tells on SIGUSR2."""
+    before = {name: len(_dumps(site, name)) for name in SCHEDULERS}
+
+    def have_told() -> bool:
+        for name in SCHEDULERS:
+            process = site.airflow.component(name)
+            if _handles(process.pid, signal.SIGUSR2):
+                process.signal(signal.SIGUSR2)
+        return all(len(_dumps(site, name)) > before[name] for name in SCHEDULERS)
+
+    site.wait(have_told, "what the executors count")
+    return {name: _dumps(site, name)[-1] for name in SCHEDULERS}
+
+
+def _dumps(site: Site, name: str) -> list[int]:
+    text = site.airflow.component(name).log_file.read_text(errors="replace")
+    return [int(count) for count in _RUNNING.findall(text)]
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Tell whether the process has a handler for the signal: it would end one that is still starting."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def latencies_s(site: Site, run: Run) -> list[float]:
