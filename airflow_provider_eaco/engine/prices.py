@@ -48,9 +48,9 @@ _LEAST_STRETCH = 1.0005
 # other part of it.
 _RESERVE = 0.15
 _THRIFT = 0.5
-# A second by which a run takes longer has to save at least so much of what a mean job draws alone: what saves
-# less is not worth anybody's time, and binds who would save more elsewhere.
-_LEAST_PRICE = 1.0
+# A second by which a run takes longer has to save at least so many times what a mean job draws alone: what
+# saves less is not worth anybody's time, and binds who would save more elsewhere.
+_LEAST_PRICE = 1.5
 # With power limits it is less: a limit is lifted when somebody else needs the seconds, so it binds nobody.
 _LEAST_PRICE_WITH_LEVELS = 0.5
 # With more sets than this the largest are left out: pairs say most of what there is to say.

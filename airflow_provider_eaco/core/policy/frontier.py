@@ -38,6 +38,9 @@ OPEN_J = 100e3
 # A job joins a set at this loss rather than to wait on, and at so much more for each second it has waited.
 WAITS_UP_TO_W = 5.0
 AGE_W = 0.2
+# While GPUs are free, nobody waits for a better partner once one of its class has waited for so long: most
+# jobs come in crowds, some minutes after one another. Device seconds.
+PARTNER_WITHIN_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +85,16 @@ class FrontierPolicy:
         # 2. The set to which it adds least, within everybody's limits and the pool's.
         worth = view.worth_beside(job)
         option = self._best(job, me, worth, view, snapshot)
-        if option is None:
-            return alone
+        alone_j = worth.loss_j([(view.classes.number(me.key), me.left_s)])
+        least_j = alone_j if option is None else min(alone_j, option.added.loss_j)
+        weighs = alone.placement is not None and math.isfinite(alone_j)
+        hope = self._hope(job, me, least_j, snapshot) if weighs else None
+        if option is None or hope is not None:
+            return alone if hope is None else hold(hope)
         # 3. That or GPUs of its own, whichever is cheaper; who was interrupted wakes no node for it.
         interrupted = bool(job.progress.units_done)
         if alone.placement is not None and not (interrupted and alone.placement.node in nodes_down(snapshot)):
-            opened_j = worth.loss_j([(view.classes.number(me.key), me.left_s)]) + OPEN_J
+            opened_j = alone_j + OPEN_J
             if option.added.loss_j < opened_j:
                 return _join(option, opened_j)
             return replace(alone, choice=_opens(option, opened_j))
@@ -102,8 +109,9 @@ class FrontierPolicy:
         that nobody of the queue fits.
         """
         limits_power = self._settings.power_limits is PowerLimits.APPLY
+        look_again_s = _look_again_s(snapshot)
         if snapshot.waiting and not limits_power:
-            return Steering()
+            return Steering(look_again_s=look_again_s)
         view = self._view_of(snapshot)
         told: list[Yield | SetPowerLimit] = []
         if limits_power or not snapshot.waiting:
@@ -112,7 +120,7 @@ class FrontierPolicy:
         if limits_power:
             levels = Levels(view.scenes, view.worth, view.slack_s)
             told += levels.changes(snapshot.pool.power_limits_w)
-        return Steering(tuple(told))
+        return Steering(tuple(told), look_again_s)
 
     def _by_itself(self, job: Job, snapshot: ClusterSnapshot) -> AdmissionDecision:
         """Return where the job would have GPUs of its own: on a node that is up, if there is one."""
@@ -176,6 +184,27 @@ class FrontierPolicy:
             return Finding(Reason.BEHIND_IN_QUEUE)
         return _waits_for_partner(option, snapshot)
 
+    def _hope(self, job: Job, me: Member, least_j: float, snapshot: ClusterSnapshot) -> Finding | None:
+        """Return why the job leaves free GPUs alone for now: wherever it went, much would be lost.
+
+        Nobody does where nobody else is, or where more wait than have room on the free GPUs. Who was
+        interrupted or has a deadline never does.
+
+        :param least_j: what is lost where it loses least.
+        """
+        small = least_j <= WAITS_UP_TO_W * min(me.left_s, FORESIGHT_S)
+        if small or job.progress.units_done or job.deadline_at_s is not None:
+            return None
+        view = self._view_of(snapshot)
+        free = sum(len(state.free) for state in snapshot.nodes.values())
+        nobody = view.waiting < 2 and not view.scenes.all
+        if nobody or view.waiting * job.request.gpus > free * self._settings.max_residents:
+            return None
+        until_s = view.first_queued_s(job) + _patience_s(snapshot)
+        if snapshot.now_s >= until_s:
+            return None
+        return Finding(Reason.WAITING_FOR_PARTNER, {"expected_s": until_s})
+
     def _members_of(self, held: GpuSet, snapshot: ClusterSnapshot) -> Sequence[Member]:
         """Return the members of a set that is held in the snapshot, in the order of its residents."""
         scenes = self._view_of(snapshot).scenes.all
@@ -214,6 +243,21 @@ def _opens(option: _Option, opened_j: float) -> str:
 
 def _megajoules(energy_j: float) -> str:
     return f"{energy_j / 1e6:.2f} MJ"
+
+
+def _patience_s(snapshot: ClusterSnapshot) -> float:
+    """Return for how long a job waits for a better partner while GPUs are free."""
+    fastest = max((state.node.time_scale for state in snapshot.nodes.values()), default=1.0)
+    return PARTNER_WITHIN_S / fastest
+
+
+def _look_again_s(snapshot: ClusterSnapshot) -> float | None:
+    """Return when the next of those who wait takes free GPUs, whoever has come until then."""
+    if not snapshot.waiting or not any(state.free for state in snapshot.nodes.values()):
+        return None
+    patience_s = _patience_s(snapshot)
+    ends_s = (job.queued_s + patience_s for job in snapshot.waiting)
+    return min((end_s for end_s in ends_s if end_s > snapshot.now_s), default=None)
 
 
 def _waits_for_partner(option: _Option, snapshot: ClusterSnapshot) -> Finding:

@@ -35,6 +35,8 @@ class View:
         self._classed: dict[str, tuple[Job, int | None]] = {}
         self._number_of: dict[str, int] = {}
         self._count: Counter[int] = Counter()
+        # By class, when those who wait were queued, the first last; looked up when somebody asks.
+        self._queued: dict[int, list[tuple[float, str]]] | None = None
 
     def follow(self, snapshot: ClusterSnapshot) -> None:
         """Be about this snapshot."""
@@ -74,9 +76,28 @@ class View:
         waiting = [number for number, count in self._count.items() if count > (number == own)]
         return self.worth.beside(tuple(sorted(waiting)))
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait that may share."""
+        return len(self._number_of)
+
+    def first_queued_s(self, job: Job) -> float:
+        """Return since when the first waits of those who wait and are of this job's class."""
+        if self._queued is None:
+            self._queued = {}
+            for job_id, number in self._number_of.items():
+                self._queued.setdefault(number, []).append((self._classed[job_id][0].queued_s, job_id))
+            for alike in self._queued.values():
+                alike.sort(reverse=True)
+        own = self._number_of.get(job.job_id)
+        queued = [] if own is None else self._queued[own]
+        while queued and queued[-1][1] not in self._number_of:
+            queued.pop()
+        return queued[-1][0] if queued else job.queued_s
+
     def _line_up(self, snapshot: ClusterSnapshot) -> None:
         """Count who waits by class."""
-        self._waiting, self._now_s = snapshot.waiting, snapshot.now_s
+        self._waiting, self._now_s, self._queued = snapshot.waiting, snapshot.now_s, None
         present = {member.job_id for scene in self.scenes.all for member in scene.members}
         classed: dict[str, tuple[Job, int | None]] = {}
         for job in snapshot.waiting:

@@ -138,7 +138,9 @@ class Line:
         self._decided.setdefault(group, final)
         if self._planned and self._queue.offers and job.job_id in self._queue.offers:
             self._planned = False
-        if not any(finding.reason in _WAITS_FOR_NO_GPU for finding in decision.findings):
+        reasons = {finding.reason for finding in decision.findings}
+        # Who waits for a partner and for nothing else has left the free GPUs to others.
+        if reasons.isdisjoint(_WAITS_FOR_NO_GPU) and reasons != {Reason.WAITING_FOR_PARTNER}:
             self._keep_for(job, shut)
 
     def decisions(self) -> tuple[KindDecision, ...]:

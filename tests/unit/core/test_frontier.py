@@ -79,7 +79,9 @@ def test_a_set_that_loses_less_than_a_new_node_is_joined_and_a_worse_one_is_not(
             for name in ("a", "b")
         ),
     )
-    alone = run_checked(snapshot(pair, free, family="J4"))
+    seen = snapshot(pair, free, family="J4")
+    long_ago = replace(seen.waiting[0], queued_s=NOW_S - HOURS)
+    alone = run_checked(replace(seen, waiting=(long_ago,)))
     assert launched(alone)["new"].placement.node == "node-free"
 
 
