@@ -12,6 +12,9 @@ SOAK_S ?= 1800
 # PyPI's PyTorch brings some GB for GPUs; the build for CPUs is on PyTorch's own index.
 TORCH_SOURCE ?= --torch-backend cpu
 
+# Containers often forbid Python to keep what it has compiled; here dozens of processes would compile it again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test test-integrations soak lint format bench docs pictures clean
 
 help: ## Show the targets
