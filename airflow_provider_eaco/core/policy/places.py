@@ -20,6 +20,8 @@ from airflow_provider_eaco.core.policy.filters import Needs, Obstacle
 PlaceOrder = tuple[int, int, str, str]
 # More than a node has GPUs: two counts in one number, the first decides.
 _BITS = 16
+# So many kinds of hardware that no node has now are remembered beside those that nodes have.
+_GROUNDS_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,10 @@ class Site:
             if state is not None:
                 self._learn(name, state)
         self._seen = changes.end
+        # What somebody else holds on a GPU may differ in each cycle, and so does then what its node offers.
+        if len(self._grounds) > len(self._nodes) + _GROUNDS_KEPT:
+            self._alike = +self._alike
+            self._grounds = {built: self._grounds[built] for built in self._alike}
 
     @property
     def scopes(self) -> list[tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from airflow_provider_eaco.core.model.pool import PoolSettings
 from airflow_provider_eaco.core.model.profile import CoallocationProfile, family_set
 from airflow_provider_eaco.core.model.snapshot import NodeState
 from airflow_provider_eaco.core.policy.ordering import FifoOrdering
+from airflow_provider_eaco.core.policy.places import Ground
 from airflow_provider_eaco.core.policy.registry import make_policy
 from tests.builders import (
     NOW_S,
@@ -207,6 +209,26 @@ def test_c34_the_reason_names_processes_and_users(cycle: Cycle) -> None:
         told = texts_of(plan, "j")
         assert f"by somebody else: {8999 + count} MiB on node node-a, processes: PID 7 (alice)" in told
         assert who in told
+
+
+def test_c34_what_changes_with_somebody_else_in_every_cycle_is_not_remembered_for_ever() -> None:
+    """A stranger's memory and process differ in each of many cycles: what a policy keeps from cycle to cycle
+    does not grow with them, and the sentence follows.
+    """
+    settings = PoolSettings()
+    policy = make_policy(settings)
+    kept: dict[int, int] = {}
+    for number in range(400):
+        seen = {"foreign_memory_mib": 9000 + number, "foreign_by": (ForeignProcess(100 + number, "alice"),)}
+        readings = [GpuReading("node-a-gpu00", NOW_S, **seen)]
+        snapshot = make_snapshot(
+            make_node(gpus=1), waiting=[make_job("j", "new", 1)], readings=readings, now_s=NOW_S + number
+        )
+        told = texts_of(run_cycle(policy, FifoOrdering(), snapshot), "j")
+        assert f"{9000 + number} MiB on node node-a, processes: PID {100 + number} (alice)" in told
+        if number in (99, 399):
+            kept[number] = sum(isinstance(each, Ground) for each in gc.get_objects())
+    assert kept[399] - kept[99] < 100
 
 
 def test_somebody_else_may_move_from_one_gpu_to_another() -> None:
