@@ -23,7 +23,7 @@ class NodePower(StrEnum):
     @property
     def is_up(self) -> bool:
         """Whether who is placed there starts at once."""
-        return self in {NodePower.ACTIVE, NodePower.IDLE}
+        return self is NodePower.ACTIVE or self is NodePower.IDLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from airflow_provider_eaco.core.model.instruction import Yield
 from airflow_provider_eaco.core.model.snapshot import Resident
@@ -44,12 +45,13 @@ class Moves:
         self._losses_j = [scene.loss_j(worth) for scene in self._sets]
         # Nobody is asked to leave a set into or out of which somebody is moving.
         self._still = [not scene.leaving for scene in self._sets]
-        self._needs = {
-            resident.job.job_id: Needs.of(resident.job.request)
-            for scene in self._sets
-            for resident in scene.held.residents
-        }
         self._expect_those_who_leave()
+
+    # Few cycles find a set to which anybody might move.
+    @cached_property
+    def _needs(self) -> Mapping[str, Needs]:
+        residents = (resident for scene in self._scenes.all for resident in scene.held.residents)
+        return {resident.job.job_id: Needs.of(resident.job.request) for resident in residents}
 
     def best(self) -> Iterator[Yield]:
         """Yield whom to ask, until no move saves enough."""
@@ -120,6 +122,8 @@ class Moves:
 
     def _goal(self, member: Member, source: int, places: Sequence[int]) -> tuple[int, Addition] | None:
         """Return the set to which the member adds least, after a restart there."""
+        if not places:
+            return None
         restarted = replace(member, bears=member.bears - RESTART_S / member.left_s)
         best: tuple[int, Addition] | None = None
         for place in places:
