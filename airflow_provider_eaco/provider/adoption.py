@@ -29,8 +29,8 @@ Reference = ProcessReference | NodeReference
 class Adoption:
     """What becomes of one task instance: ``group`` is its process, ``hold`` that it has to wait (again).
 
-    With both, its node has not said yet whether it has begun; with neither, it is not ours to take, and
-    Airflow starts it anew.
+    With both, its node has not said yet whether it has begun, or it has come to nothing and its lease has to
+    fall first; with neither, it is not ours to take, and Airflow starts it anew.
     """
 
     group: RunningGroup | None = None
@@ -58,9 +58,12 @@ def adoption_of(
         state = None if reference is None else dispatcher.poll(str(reference))
         if reference is None or state is None:
             return Adoption(hold=True)
-        if state.begun:
-            return Adoption(_group(ti, reference, record)) if state.alive else Adoption(hold=True)
-        # One that came to nothing is taken as well: its lease has to fall before it can wait again.
+        if state.begun and state.alive:
+            return Adoption(_group(ti, reference, record))
+        if state.begun and (lease is None or lease.token != reference.token):
+            return Adoption(hold=True)
+        # One that came to nothing, or died before Airflow heard of its start, is taken as well: its lease has
+        # to fall before it can wait again.
         group = _group(ti, reference, record)
         group.begun = group.announced = False
         return Adoption(group, hold=True)

@@ -225,6 +225,10 @@ class Site:
             return False
         return True
 
+    def replace_schedulers(self) -> None:
+        """Let all schedulers die, and others come."""
+        self.schedulers = [self._new() for _ in self.schedulers]
+
     # -- What is counted
 
     def counts(self) -> dict[str, set[str]]:

@@ -57,3 +57,21 @@ def test_c22_executors_count_what_the_database_counts_after_random_deaths(
     assert not any(site.counts().values()), site.counts()
     assert {each.ti.state for each in site.workloads.values()} == {"success", "failed"}
     assert (site.deaths >= 10, quiet >= 3, len(site.processes.orders) == TASKS) == (True, True, True)
+
+
+def test_c21_a_task_that_died_with_its_scheduler_before_airflow_heard_of_it_starts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its process was noted, Airflow still has it as queued: its lease falls, and it runs once more."""
+    site = Site(monkeypatch, seed=1)
+    site.hand_over("a")
+    site.beat()
+    [first] = site.parts.ledger.view().leases
+    assert site.processes.living("a")
+    site.processes.end("a", 1)
+    site.replace_schedulers()
+    _settle(site)
+    [lease] = site.parts.ledger.view().leases
+    assert lease.token > first.token
+    assert site.counts() == {name: {"a"} for name in site.counts()}
+    assert len(site.processes.orders) == 2
