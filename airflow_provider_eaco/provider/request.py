@@ -119,6 +119,14 @@ def has_request(executor_config: object) -> bool:
     return isinstance(executor_config, Mapping) and CONFIG_KEY in executor_config
 
 
+def asks_for_gpus(executor_config: object) -> bool:
+    """Tell whether ``executor_config`` asks for GPUs, readable or not: ``gpus=0`` asks for none."""
+    if not has_request(executor_config):
+        return False
+    written = executor_config[CONFIG_KEY]  # type: ignore[index]  # a mapping, since it has a request
+    return not (isinstance(written, Mapping) and written.get("gpus") == 0)
+
+
 def parse_executor_config(
     config: object, *, default_family: str, default_max_stretch: float | None
 ) -> GpuRequest | None:

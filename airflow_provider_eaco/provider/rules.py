@@ -5,6 +5,9 @@ every task after its DAG was parsed. ``[eaco] rules`` is a JSON list; of each ru
 patterns that must all fit, ``request`` holds the arguments of :func:`~airflow_provider_eaco.gpu_request`, and
 ``pool`` (optional) moves the task to that Airflow pool. The first rule that fits is the one that counts.
 
+A task that asks for GPUs itself and names no executor is sent to EacoExecutor where that is configured and
+not Airflow's default one: on another executor it would run without GPUs and without a reason.
+
 Nothing here stops a DAG from being parsed. A rule that cannot be read is logged once and ignored. A rule
 whose request is wrong still counts where it fits: the task is left without GPUs, and a warning says so.
 """
@@ -23,8 +26,8 @@ from airflow.policies import hookimpl
 from airflow_provider_eaco.core.model.errors import InvalidRequestError, InvalidSettingError
 from airflow_provider_eaco.provider.option_values import read_json
 from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
-from airflow_provider_eaco.provider.request import CONFIG_KEY, gpu_request_from, has_request
-from airflow_provider_eaco.provider.routing import Route, configured_route, names_ours
+from airflow_provider_eaco.provider.request import CONFIG_KEY, asks_for_gpus, gpu_request_from, has_request
+from airflow_provider_eaco.provider.routing import configured_route, names_ours
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,9 @@ class Rule:
 
 @hookimpl
 def task_policy(task: Any) -> None:
-    """Give the task the request of the first rule that fits, unless it has one or another executor."""
+    """Give the task the request of the first rule that fits, unless it has one or another executor; send one
+    that has a request to our executor.
+    """
     try:
         _apply(task)
     except Exception:
@@ -62,11 +67,18 @@ def task_policy(task: Any) -> None:
 def _apply(task: Any) -> None:
     from airflow.sdk.configuration import conf
 
-    rules = configured_rules(conf.get(SECTION, "rules", fallback=DEFAULTS["rules"]))
-    if not rules or has_request(task.executor_config) or _maps_executor_config(task):
-        return
     route = configured_route()
-    if route is None or (task.executor and not names_ours(task.executor)):
+    if route is None:
+        return
+    if not isinstance(task.executor_config or {}, Mapping):
+        _keep_unreadable(task)
+    if has_request(task.executor_config):
+        # gpus=0 is a task without GPUs: it goes wherever Airflow's defaults send it.
+        if asks_for_gpus(task.executor_config) and not task.executor and route.executor:
+            _change(task, {"executor": route.executor})
+        return
+    rules = configured_rules(conf.get(SECTION, "rules", fallback=DEFAULTS["rules"]))
+    if not rules or _maps_executor_config(task) or (task.executor and not names_ours(task.executor)):
         return
     facts = _facts(task)
     rule = next((rule for rule in rules if rule.fits(facts)), None)
@@ -77,17 +89,26 @@ def _apply(task: Any) -> None:
             f"{task.dag_id}.{task.task_id} gets no GPUs: rule {rule.number} of {SETTING}: {rule.problem}"
         )
         return
-    _write(task, rule, route)
-
-
-def _write(task: Any, rule: Rule, route: Route) -> None:
     changes: dict[str, Any] = {
-        "executor_config": {**(task.executor_config or {}), CONFIG_KEY: dict(rule.request or {})}
+        "executor_config": {**(task.executor_config or {}), CONFIG_KEY: dict(rule.request)}
     }
     if not task.executor and route.executor:
         changes["executor"] = route.executor
     if rule.pool:
         changes["pool"] = rule.pool
+    _change(task, changes)
+
+
+def _keep_unreadable(task: Any) -> None:
+    """Put a config that is no dict where a request stands: there it fails its task alone, with a reason.
+
+    As it is, it would end Airflow's scheduler when that hands the task over.
+    """
+    _warn_once(f"executor_config of {task.dag_id}.{task.task_id} is {task.executor_config!r}, must be a dict")
+    _change(task, {"executor_config": {CONFIG_KEY: task.executor_config}})
+
+
+def _change(task: Any, changes: Mapping[str, Any]) -> None:
     # A mapped task keeps the arguments of its operators-to-be, and has no setter for some of them.
     partial = getattr(task, "partial_kwargs", None)
     if partial is not None:

@@ -108,7 +108,9 @@ def test_c20_a_task_that_is_cleared_when_it_has_just_finished_runs_once_more(rig
 
 
 def test_c23_a_broken_request_fails_its_task_alone_and_says_why(rig: Rig) -> None:
-    """No object, an unknown key, a wrong type, a value of no JSON: each fails with its own message."""
+    """No object, an unknown key, a wrong type, a value of no JSON, a config that is no dict: each fails with
+    its own message.
+    """
     run = rig.run("broken_requests")
     run.wait_done("failed")
     assert run.instance("in_order")["state"] == "success"
@@ -117,6 +119,7 @@ def test_c23_a_broken_request_fails_its_task_alone_and_says_why(rig: Rig) -> Non
         "unknown_key": "gpu",
         "wrong_type": "two",
         "not_serialisable": "profile_params",
+        "no_dict": "must be a dict",
     }.items():
         assert run.instance(task_id)["state"] == "failed"
         [(event, text)] = run.audit(task_id)

@@ -18,3 +18,4 @@ with DAG("broken_requests", schedule=None, params={"folder": ""}) as dag:
         PythonOperator(
             task_id=task_id, python_callable=print, op_args=["it ran"], executor_config={"eaco": request}
         )
+    PythonOperator(task_id="no_dict", python_callable=print, op_args=["it ran"], executor_config=["eaco"])

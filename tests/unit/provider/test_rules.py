@@ -12,6 +12,7 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, task
 from airflow.settings import get_policy_plugin_manager
 
+from airflow_provider_eaco.core.model.errors import InvalidRequestError
 from airflow_provider_eaco.provider import request, rules
 
 OURS = "airflow_provider_eaco.EacoExecutor"
@@ -101,7 +102,52 @@ def test_a_request_of_the_dag_wins(configure: Callable[..., None]) -> None:
     own = request.gpu_request(gpus=1)
     created = ruled(plain_task(executor_config=own))
     assert created.executor_config == own
-    assert created.executor is None
+
+
+@pytest.mark.parametrize(
+    ("config", "named", "executors", "sent_to"),
+    [
+        pytest.param(request.gpu_request(gpus=1), None, f"LocalExecutor,{OURS}", "EacoExecutor", id="beside"),
+        pytest.param(request.gpu_request(gpus=1), None, OURS, None, id="the default one"),
+        pytest.param(request.gpu_request(gpus=1), None, "LocalExecutor", None, id="switched off"),
+        pytest.param(
+            request.gpu_request(gpus=1), "LocalExecutor", f"LocalExecutor,{OURS}", "LocalExecutor", id="named"
+        ),
+        pytest.param(request.gpu_request(gpus=0), None, f"LocalExecutor,{OURS}", None, id="no GPU"),
+        pytest.param({"eaco": {"gpu": 1}}, None, f"LocalExecutor,{OURS}", "EacoExecutor", id="unreadable"),
+        pytest.param({"other": 1}, None, f"LocalExecutor,{OURS}", None, id="no request"),
+    ],
+)
+def test_a_task_with_a_request_is_sent_to_our_executor(
+    config: Any, named: str | None, executors: str, sent_to: str | None, configure: Callable[..., None]
+) -> None:
+    """Without a rule or decorator, too: elsewhere it would run without GPUs and without a reason."""
+    configure([], executor=executors)
+    created = ruled(plain_task(executor_config=config, executor=named))
+    assert (created.executor, created.executor_config) == (sent_to, config)
+
+
+def test_a_mapped_task_with_a_request_is_sent_to_our_executor(configure: Callable[..., None]) -> None:
+    """What the operators-to-be get names it."""
+    configure([])
+    with DAG("train_x", schedule=None):
+        mapped = BashOperator.partial(task_id="fit", executor_config=request.gpu_request(gpus=1)).expand(
+            bash_command=["true", "false"]
+        )
+    assert ruled(mapped).executor == "EacoExecutor"
+
+
+@pytest.mark.parametrize("config", [["eaco"], "eaco", 3])
+def test_c23_a_config_that_is_no_dict_fails_its_task_and_not_the_scheduler(
+    config: Any, configure: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Airflow's scheduler ends when it hands such a task over; as a request it is refused with a reason."""
+    configure([])
+    created = ruled(plain_task(executor_config=config))
+    assert created.executor == "EacoExecutor"
+    with pytest.raises(InvalidRequestError, match="must be a dict"):
+        request.parse_executor_config(created.executor_config, default_family="f", default_max_stretch=None)
+    assert f"executor_config of train_x.fit is {config!r}, must be a dict" in caplog.text
 
 
 @pytest.mark.parametrize(
