@@ -9,7 +9,6 @@ until samples come again.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import defaultdict
@@ -23,6 +22,7 @@ from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Nod
 from airflow_provider_eaco.core.ports import EnergyLog, EnergyPart, Occupant, RunMeter
 from airflow_provider_eaco.telemetry.device_health import HealthBook, Verdict
 from airflow_provider_eaco.telemetry.gpu_models import model_of_board
+from airflow_provider_eaco.telemetry.host_memory import host_memory_mib
 from airflow_provider_eaco.telemetry.machine_counters import MachineCounters
 from airflow_provider_eaco.telemetry.nvml_attribution import (
     Attribution,
@@ -383,11 +383,3 @@ class NvmlTelemetry:
             0 if memory is None or memory.reserved_mib is None else memory.reserved_mib,
             GpuHealth.UNKNOWN if verdict is None else verdict.health,
         )
-
-
-def host_memory_mib() -> int | None:
-    """Return this machine's memory in MiB, ``None`` where it cannot be told."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    except (ValueError, OSError):
-        return None

@@ -252,3 +252,5 @@ def test_c16_host_memory_waits_with_its_own_reason(cycle: Cycle, total_mib: int 
     assert ("j" in launched(plan)) is starts
     if not starts:
         assert codes_of(plan, "j")[0] == "host_memory"
+        free = "unknown" if total_mib is None else "10000 MiB"
+        assert f"20000 MiB of host memory asked, {free}" in texts_of(plan, "j")
