@@ -65,7 +65,8 @@ def adoption_of(
         # One that came to nothing, or died before Airflow heard of its start, is taken as well: its lease has
         # to fall before it can wait again.
         group = _group(ti, reference, record)
-        group.begun = group.announced = False
+        if not state.begun:
+            group.begun = group.announced = False
         return Adoption(group, hold=True)
     if reference is None or not reference.is_in_reach:
         return Adoption()

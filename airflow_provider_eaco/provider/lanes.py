@@ -221,7 +221,7 @@ class Lanes:
                 adoption.group.log_path = self._log_path_of(ti)
                 in_gpu_lane = adoption.group.token != NO_LEASE and self.gpu is not None
                 (self.gpu.groups if in_gpu_lane and self.gpu else self.plain.groups).add(adoption.group)
-                if adoption.group.announced:
+                if adoption.group.announced and not adoption.hold:
                     self._executor.running.add(ti.key)
             if adoption.hold:
                 log.info("Adopted a waiting task: %s", ti.key)

@@ -209,6 +209,9 @@ class Site:
                 self.deaths += 1
                 self.schedulers[self.schedulers.index(scheduler)] = self._new()
             scheduler.executor.get_event_buffer()
+        self._adopt_orphans()
+
+    def _adopt_orphans(self) -> None:
         living = {scheduler.number for scheduler in self.schedulers}
         orphans = [each.ti for each in self.workloads.values() if each.ti.state in LIVING]
         orphans = [ti for ti in orphans if ti.scheduler not in living]
@@ -226,8 +229,9 @@ class Site:
         return True
 
     def replace_schedulers(self) -> None:
-        """Let all schedulers die, and others come."""
+        """Let all schedulers die, and others come that look for orphans before their first heartbeat."""
         self.schedulers = [self._new() for _ in self.schedulers]
+        self._adopt_orphans()
 
     # -- What is counted
 
