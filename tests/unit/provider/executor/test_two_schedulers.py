@@ -62,8 +62,8 @@ def test_c22_executors_count_what_the_database_counts_after_random_deaths(
 def test_c21_a_task_that_died_with_its_scheduler_before_airflow_heard_of_it_starts_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its process was noted, Airflow still has it as queued: its lease falls, and it runs once more, also where
-    no second scheduler tidies up behind the one that takes it over.
+    """Its process was noted, Airflow has it as queued still: its lease falls, and it runs once more, also
+    where no second scheduler tidies up behind the one that takes it over.
     """
     site = Site(monkeypatch, seed=1)
     site.schedulers.pop()
