@@ -15,7 +15,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, _TaskD
 from airflow.sdk.bases.operator import get_merged_defaults
 from airflow.sdk.definitions._internal.contextmanager import DagContext, TaskGroupContext
 
-from airflow_provider_eaco.provider.request import ARGUMENTS, gpu_request_from
+from airflow_provider_eaco.provider.request import ARGUMENTS, NOT_OFFERED, gpu_request_from
 from airflow_provider_eaco.provider.routing import configured_route
 
 
@@ -122,7 +122,8 @@ def eaco_task(
 
 
 def _request_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in kwargs.items() if name in ARGUMENTS}
+    """Return what is said about GPUs, what is not offered among it: that is refused with its reason."""
+    return {name: value for name, value in kwargs.items() if name in ARGUMENTS or name in NOT_OFFERED}
 
 
 def _defaults(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Never
 
 from airflow_provider_eaco.core.model.errors import InvalidRequestError, shortened, shown
 from airflow_provider_eaco.core.model.job import MAX_GPUS, GpuRequest, Share
@@ -38,6 +38,16 @@ ARGUMENTS = (
     "share",
     "shiftable",
 )
+# The cluster policy writes this into the request of a task that runs in a pod: there it is refused.
+POD = "pod"
+POD_OVERRIDE = "pod_override"
+_ONE_NODE = f"is not offered: one job runs on one node; ask with gpus for up to {MAX_GPUS} GPUs there"
+_NO_POD = (
+    "a pod of Kubernetes runs where its cluster puts it and gets no GPUs from here; take the GPU request "
+    "out, or the pod"
+)
+# What others offer, each with why it is refused here.
+NOT_OFFERED = dict.fromkeys(("nodes", "num_nodes", "nnodes"), _ONE_NODE) | {POD: _NO_POD}
 
 _DIGEST_LENGTH = 8
 # Longer than any name that NVML gives, and more than there are models of.
@@ -61,6 +71,7 @@ def gpu_request(
     share: str | Share | None = None,
     shiftable: bool | None = None,
     executor_config: Mapping[str, Any] | None = None,
+    **unknown: Never,
 ) -> dict[str, Any]:
     """Return an ``executor_config`` that asks for GPUs; every value in it is JSON.
 
@@ -76,9 +87,11 @@ def gpu_request(
     :param deadline: wall time after the task was first queued, as a ``timedelta`` or in seconds.
     :param share: ``auto`` (the policy decides), ``never``, ``always`` (also unmeasured, if it cannot yield).
     :param shiftable: whether it may wait for cheaper or cleaner energy before it starts; by default not.
-    :param executor_config: an existing config, whose other keys are kept.
-    :raises InvalidRequestError: for any value that no cluster could read; it names the argument.
+    :param executor_config: an existing config, whose other keys are kept; ``pod_override`` is refused.
+    :raises InvalidRequestError: for any value that no cluster could read and any argument that is not one of
+        these, such as a number of nodes; it names the argument.
     """
+    _refuse_unknown(unknown)
     written: dict[str, Any] = {
         "gpus": gpus,
         "gpu_memory": gpu_memory,
@@ -92,7 +105,10 @@ def gpu_request(
         "shiftable": shiftable,
     }
     request = _checked({name: value for name, value in written.items() if value is not None})
-    return {**_other_keys(executor_config), CONFIG_KEY: request}
+    config = {**_other_keys(executor_config), CONFIG_KEY: request}
+    if request["gpus"]:
+        _refuse_pod(config)
+    return config
 
 
 def _other_keys(executor_config: object) -> Mapping[str, Any]:
@@ -153,6 +169,7 @@ def parse_executor_config(
     values = _checked({name: value for name, value in written.items() if value is not None})
     if values["gpus"] == 0:
         return None
+    _refuse_pod(config)
     return GpuRequest(
         gpus=values["gpus"],
         family=_family(values, default_family),
@@ -168,11 +185,18 @@ def parse_executor_config(
 
 def _refuse_unknown(arguments: Mapping[Any, Any]) -> None:
     for name in arguments:
+        if name in NOT_OFFERED:
+            raise InvalidRequestError(name, NOT_OFFERED[name])
         if name not in ARGUMENTS:
             raise InvalidRequestError(
                 shortened(name) if isinstance(name, str) else shown(name),
                 f"is not an argument of a GPU request; use {', '.join(ARGUMENTS)}",
             )
+
+
+def _refuse_pod(config: Mapping[Any, Any]) -> None:
+    if config.get(POD_OVERRIDE) is not None:
+        raise InvalidRequestError(f"executor_config[{POD_OVERRIDE!r}]", _NO_POD)
 
 
 def _checked(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ patterns that must all fit, ``request`` holds the arguments of :func:`~airflow_p
 ``pool`` (optional) moves the task to that Airflow pool. The first rule that fits is the one that counts.
 
 A task that asks for GPUs itself and names no executor is sent to EacoExecutor where that is configured and
-not Airflow's default one: on another executor it would run without GPUs and without a reason.
+not Airflow's default one: on another executor it would run without GPUs and without a reason. One that runs
+in a pod of Kubernetes gets a request that is refused with that reason when the task is to start.
 
 Nothing here stops a DAG from being parsed. A rule that cannot be read is logged once and ignored. A rule
 whose request is wrong still counts where it fits: the task is left without GPUs, and a warning says so.
@@ -26,13 +27,22 @@ from airflow.policies import hookimpl
 from airflow_provider_eaco.core.model.errors import InvalidRequestError, InvalidSettingError
 from airflow_provider_eaco.provider.option_values import read_json
 from airflow_provider_eaco.provider.options import DEFAULTS, SECTION
-from airflow_provider_eaco.provider.request import CONFIG_KEY, asks_for_gpus, gpu_request_from, has_request
-from airflow_provider_eaco.provider.routing import configured_route, names_ours
+from airflow_provider_eaco.provider.request import (
+    CONFIG_KEY,
+    POD,
+    POD_OVERRIDE,
+    asks_for_gpus,
+    gpu_request_from,
+    has_request,
+)
+from airflow_provider_eaco.provider.routing import Route, configured_route, names_ours
 
 log = logging.getLogger(__name__)
 
 SETTING = "[eaco] rules"
 MATCHES = ("pool", "queue", "dag_id", "task_id", "tag", "operator")
+
+_POD_OPERATOR_CLASS = "KubernetesPodOperator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +83,7 @@ def _apply(task: Any) -> None:
     if not isinstance(task.executor_config or {}, Mapping):
         _keep_unreadable(task)
     if has_request(task.executor_config):
-        # gpus=0 is a task without GPUs: it goes wherever Airflow's defaults send it.
-        if asks_for_gpus(task.executor_config) and not task.executor and route.executor:
-            _change(task, {"executor": route.executor})
+        _send(task, route)
         return
     rules = configured_rules(conf.get(SECTION, "rules", fallback=DEFAULTS["rules"]))
     if not rules or _maps_executor_config(task) or (task.executor and not names_ours(task.executor)):
@@ -84,10 +92,10 @@ def _apply(task: Any) -> None:
     rule = next((rule for rule in rules if rule.fits(facts)), None)
     if rule is None:
         return
-    if rule.request is None:
-        _warn_once(
-            f"{task.dag_id}.{task.task_id} gets no GPUs: rule {rule.number} of {SETTING}: {rule.problem}"
-        )
+    asked = {CONFIG_KEY: rule.request}
+    problem = rule.problem or (_pod_of(task) if asks_for_gpus(asked) else None)
+    if problem or rule.request is None:
+        _warn_once(f"{task.dag_id}.{task.task_id} gets no GPUs: rule {rule.number} of {SETTING}: {problem}")
         return
     changes: dict[str, Any] = {
         "executor_config": {**(task.executor_config or {}), CONFIG_KEY: dict(rule.request)}
@@ -97,6 +105,31 @@ def _apply(task: Any) -> None:
     if rule.pool:
         changes["pool"] = rule.pool
     _change(task, changes)
+
+
+def _send(task: Any, route: Route) -> None:
+    """Send a task that asks for GPUs itself to our executor. A pod's request fails its task there alone."""
+    # gpus=0 is a task without GPUs: it goes wherever Airflow's defaults send it.
+    if not asks_for_gpus(task.executor_config) or (task.executor and not names_ours(task.executor)):
+        return
+    pod, config = _pod_of(task), task.executor_config
+    if pod:
+        _warn_once(f"{task.dag_id}.{task.task_id} asks for GPUs and cannot have them: {pod}")
+        if isinstance(config[CONFIG_KEY], Mapping):
+            _change(task, {"executor_config": {**config, CONFIG_KEY: {POD: pod, **config[CONFIG_KEY]}}})
+    if not task.executor and route.executor:
+        _change(task, {"executor": route.executor})
+
+
+def _pod_of(task: Any) -> str | None:
+    """Return why the task runs in a pod of Kubernetes, where nothing of ours is granted; ``None`` if not."""
+    if (task.executor_config or {}).get(POD_OVERRIDE) is not None:
+        return f"its executor_config has {POD_OVERRIDE}"
+    # By name: the provider of Kubernetes need not be there, and the operators of clouds are subclasses.
+    classes = getattr(_operator(task), "__mro__", ())
+    if _POD_OPERATOR_CLASS in {each.__name__ for each in classes}:
+        return f"{task.task_type} starts a pod"
+    return None
 
 
 def _keep_unreadable(task: Any) -> None:
@@ -124,8 +157,13 @@ def _maps_executor_config(task: Any) -> bool:
     return isinstance(mapped, list | tuple) and any("executor_config" in each for each in mapped)
 
 
+def _operator(task: Any) -> Any:
+    """Return the class of the task's operator, of a mapped task that of its operators-to-be."""
+    return getattr(task, "operator_class", None) or type(task)
+
+
 def _facts(task: Any) -> dict[str, set[str]]:
-    operator = getattr(task, "operator_class", None) or type(task)
+    operator = _operator(task)
     path = f"{operator.__module__}.{operator.__qualname__}" if isinstance(operator, type) else ""
     dag = getattr(task, "dag", None)
     return {

@@ -40,7 +40,7 @@ except InvalidRequestError as error:
     assert_type(error.argument, str)
 
 gpu_request(gpus="1")  # type: ignore[arg-type]  # the type checker must refuse it
-gpu_request(gpu_mem="1GiB")  # type: ignore[call-arg]  # the type checker must refuse it
+gpu_request(gpu_mem="1GiB")  # type: ignore[arg-type]  # the type checker must refuse it
 gpu_request(share=0.6)  # type: ignore[arg-type]  # the type checker must refuse it
 training_run(epochs="90")  # type: ignore[arg-type]  # the type checker must refuse it
 run.report(checkpoint=1)  # type: ignore[arg-type]  # the type checker must refuse it

@@ -261,6 +261,13 @@ def test_a_misspelt_argument_is_refused(configure: Callable[..., None]) -> None:
             train()
 
 
+@pytest.mark.parametrize("argument", ["nodes", "num_nodes", "nnodes"])
+def test_a_job_of_several_nodes_is_refused_at_the_decorator(argument: str) -> None:
+    """Not as an argument that Airflow's operators do not have: with the reason."""
+    with pytest.raises(InvalidRequestError, match=f"^{argument}: .*one job runs on one node"):
+        task.eaco(gpus=8, **{argument: 2})(lambda: None)
+
+
 def test_only_named_arguments_are_taken() -> None:
     """A positional argument that is no function is refused with the right way to write it."""
     with pytest.raises(TypeError, match="named arguments"):

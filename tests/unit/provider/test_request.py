@@ -333,3 +333,33 @@ def test_even_an_unreadable_request_is_one() -> None:
     assert has_request({"eaco": None})
     assert not has_request({"other": 1})
     assert not has_request(None)
+
+
+@pytest.mark.parametrize("argument", ["nodes", "num_nodes", "nnodes"])
+def test_a_job_of_several_nodes_is_refused_with_the_reason(argument: str) -> None:
+    """Called, and written by hand into a config: one job runs on one node."""
+    said = rf"^{argument}: is not offered: one job runs on one node"
+    with pytest.raises(InvalidRequestError, match=said):
+        gpu_request(**{argument: 2})
+    with pytest.raises(InvalidRequestError, match=said):
+        parse({"eaco": {"gpus": 1, argument: 2}})
+
+
+def test_an_unknown_argument_is_refused_with_those_that_there_are() -> None:
+    """As in a config that is written by hand."""
+    with pytest.raises(InvalidRequestError, match=r"^gpu_mem: is not an argument of a GPU request; use gpus"):
+        gpu_request(gpu_mem=2)
+
+
+def test_a_pod_is_refused_beside_a_request_for_gpus_alone() -> None:
+    """What is granted here never reaches a pod; without GPUs there is nothing to refuse."""
+    pod = {"pod_override": {"spec": {}}}
+    said = r"^executor_config\['pod_override'\]: a pod of Kubernetes"
+    with pytest.raises(InvalidRequestError, match=said):
+        gpu_request(executor_config=pod)
+    with pytest.raises(InvalidRequestError, match=said):
+        parse({**pod, "eaco": {"gpus": 1}})
+    config = gpu_request(gpus=0, executor_config=pod)
+    assert config == {**pod, "eaco": {"gpus": 0}}
+    assert parse(config) is None
+    assert parse(pod) is None

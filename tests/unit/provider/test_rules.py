@@ -286,3 +286,64 @@ def test_a_failure_of_ours_never_stops_parsing(
     monkeypatch.setattr(rules, "_facts", broken)
     assert ruled(plain_task()).executor_config == {}
     assert "boom" in caplog.text
+
+
+class KubernetesPodOperator(BashOperator):
+    """Has the name of the operator that starts pods, whose provider is not installed here."""
+
+
+class CloudPodOperator(KubernetesPodOperator):
+    """As the operators of clouds do, starts a pod as a subclass."""
+
+
+PODS = {
+    "the operator": (KubernetesPodOperator, {}),
+    "a subclass": (CloudPodOperator, {}),
+    "an overridden pod": (BashOperator, {"pod_override": {}}),
+}
+
+
+@pytest.mark.parametrize(("operator", "config"), PODS.values(), ids=list(PODS))
+def test_a_pod_that_asks_for_gpus_is_refused_with_a_reason(
+    operator: type[BashOperator],
+    config: dict[str, Any],
+    configure: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It goes to our executor, which fails this task alone; the parser's log says so before."""
+    configure([])
+    config = {**config, **request.gpu_request(gpus=2)}
+    with DAG("train_x", schedule=None) as dag:
+        operator(task_id="one", executor_config=config, bash_command="true")
+        operator.partial(task_id="mapped", executor_config=config).expand(bash_command=["true"])
+    for created in map(ruled, dag.tasks):
+        assert created.executor == "EacoExecutor"
+        with pytest.raises(InvalidRequestError, match="a pod of Kubernetes runs where its cluster puts it"):
+            request.parse_executor_config(
+                created.executor_config, default_family="f", default_max_stretch=None
+            )
+        assert f"{created.task_id} asks for GPUs and cannot have them" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        pytest.param(KubernetesPodOperator, {"executor_config": request.gpu_request(gpus=0)}, id="no GPU"),
+        pytest.param(
+            KubernetesPodOperator,
+            {"executor_config": request.gpu_request(gpus=1), "executor": "LocalExecutor"},
+            id="another executor",
+        ),
+        pytest.param(KubernetesPodOperator, {}, id="no request, a rule fits"),
+        pytest.param(BashOperator, {"executor_config": {"pod_override": {}}}, id="no request, its own pod"),
+    ],
+)
+def test_other_pods_are_left_alone(
+    operator: type[BashOperator], arguments: dict[str, Any], configure: Callable[..., None]
+) -> None:
+    """One that asks us for nothing runs as its DAG says, whatever rule would fit it."""
+    configure([ANY_TRAINING])
+    with DAG("train_x", schedule=None):
+        created = ruled(operator(task_id="fit", bash_command="true", **arguments))
+    assert created.executor_config == arguments.get("executor_config", {})
+    assert created.executor == arguments.get("executor")
