@@ -13,6 +13,8 @@ from airflow_provider_eaco.provider.options import EXAMPLES, SECTION
 
 # What a column of type Integer holds in every database, with room for sums of two.
 MAX_WHOLE = 10**9
+# So many characters of a wrong value stand in its error.
+MOST_SHOWN = 80
 # Some 30 years.
 MAX_DURATION_S = 1e9
 
@@ -64,7 +66,7 @@ def one_of(kind: type[_Choice]) -> Callable[[str, object], _Choice]:
 
     def check(option: str, value: object) -> _Choice:
         if not isinstance(value, str) or value not in tuple(kind):
-            raise setting_error(option, f"{value!r} must be one of {', '.join(kind)}")
+            raise setting_error(option, f"{clipped(value)} must be one of {', '.join(kind)}")
         return kind(value)
 
     return check
@@ -80,8 +82,15 @@ def read_number(option: str, value: object, allowed: str, is_allowed: Callable[[
     except (ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number) or not is_allowed(number):
-        raise setting_error(option, f"{value!r} must be {allowed}")
+        raise setting_error(option, f"{clipped(value)} must be {allowed}")
     return number
+
+
+def clipped(value: object) -> str:
+    """Return the value as it was written, the middle of a long one left out."""
+    written = repr(value)
+    half = MOST_SHOWN // 2
+    return written if len(written) <= MOST_SHOWN else f"{written[:half]}...{written[-half:]}"
 
 
 def above_0(option: str, value: object) -> float:

@@ -65,6 +65,8 @@ _MAX_POOL_NAME = 256
 # An Airflow pool has the window and the seats of its GPUs as slots, which have to fit its column.
 _MAX_HOLD_WINDOW = 1_000_000
 _MAX_RESIDENTS = 1000
+# A day of simulated time in less than a tenth of a second; energies stay numbers.
+_MAX_TIME_SCALE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
         planner_ttl_s=duration_s("planner_ttl", read("planner_ttl")),
         kill_grace_s=duration_s("kill_grace", read("kill_grace")),
         simulated_nodes=simulated_nodes(nodes_text, f"sim-{name}" if simulates else None),
-        simulated_time_scale=above_0("simulated_time_scale", read("simulated_time_scale")),
+        simulated_time_scale=_time_scale("simulated_time_scale", read("simulated_time_scale")),
         simulated_state=_state_file(read("simulated_state"), home),
         simulated_truth=read_objects("simulated_truth", read("simulated_truth")),
         telemetry=source,
@@ -273,6 +275,11 @@ def _patterns(option: str, value: object) -> tuple[str, ...]:
 
 def _mean_stretch(option: str, value: object) -> float:
     return read_number(option, value, "a number of at least 1", lambda number: number >= 1)
+
+
+def _time_scale(option: str, value: object) -> float:
+    allowed = f"a number above 0, at most {_MAX_TIME_SCALE:g}"
+    return read_number(option, value, allowed, lambda number: 0 < number <= _MAX_TIME_SCALE)
 
 
 def _residents(option: str, value: object) -> int:

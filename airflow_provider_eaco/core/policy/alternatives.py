@@ -25,7 +25,7 @@ from airflow_provider_eaco.core.policy import filters
 from airflow_provider_eaco.core.policy.base import AdmissionPolicy
 from airflow_provider_eaco.core.policy.candidates import Candidate, Offers, Shape
 from airflow_provider_eaco.core.policy.cluster import Cluster
-from airflow_provider_eaco.core.policy.facts import CycleFacts
+from airflow_provider_eaco.core.policy.facts import CycleFacts, exclusive_because
 from airflow_provider_eaco.core.policy.filters import Needs
 from airflow_provider_eaco.core.policy.groups import SetGroup
 from airflow_provider_eaco.core.policy.places import Site
@@ -211,6 +211,9 @@ class _Case:
             return other
         if other.way is Way.JOIN and not self.shares:
             return replace(other, lost=f"policy {self.facts.settings.policy} shares no GPUs")
+        alone = exclusive_because(self.kind, self.facts.settings)
+        if other.way is Way.JOIN and alone is not None:
+            return replace(other, lost=alone)
         if taken is not None:
             return replace(other, lost=_compared(other, taken, self.decision.choice))
         held = self.decision.reason

@@ -10,7 +10,7 @@ from airflow_provider_eaco.core.energy.learned import make_predictor
 from airflow_provider_eaco.core.energy.power_levels import FULL_POWER, Way, ways_of
 from airflow_provider_eaco.core.model.decision import SetPrediction
 from airflow_provider_eaco.core.model.gpu import Gpu, GpuHealth, GpuReading, Hardware, Node
-from airflow_provider_eaco.core.model.job import Job, Share
+from airflow_provider_eaco.core.model.job import Job, JobKind, Share
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings, PowerLimits, PredictorName
 from airflow_provider_eaco.core.model.profile import FamilySet, ProfileBook, SoloProfile, family_set
@@ -280,7 +280,7 @@ def is_exclusive(job: Job, settings: PoolSettings) -> bool:
     return exclusive_because(job, settings) is not None
 
 
-def exclusive_because(job: Job, settings: PoolSettings) -> str | None:
+def exclusive_because(job: Job | JobKind, settings: PoolSettings) -> str | None:
     """Say why the job has GPUs of its own: by its own wish, because its priority buys them, or because the
     memory of shared ones did not suffice for it (C38). ``None``: it may share.
     """

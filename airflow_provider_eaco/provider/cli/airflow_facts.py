@@ -93,15 +93,18 @@ def job_ids_of_run(
     return found
 
 
-def last_told(dag_id: str, run_id: str, task_id: str, map_index: int | None) -> str | None:
-    """Return what the audit log has last from us about the task, or about one of a mapped task's.
+def last_told(dag_id: str, run_id: str | None, task_id: str, map_index: int | None) -> str | None:
+    """Return what the audit log has last from us about the task in a run, or in any; of a mapped one without
+    an index about any of its tasks.
 
-    It is all there is about a task that is held while our configuration cannot be used: then nothing of ours
-    is stored.
+    It is all there is about a task that is held while our configuration cannot be used, or whose request
+    nobody can read: then nothing of ours is stored.
     """
     query = select(Log.event, Log.extra).where(
-        Log.dag_id == dag_id, Log.run_id == run_id, Log.task_id == task_id, Log.event.like("eaco %")
+        Log.dag_id == dag_id, Log.task_id == task_id, Log.event.like("eaco %")
     )
+    if run_id is not None:
+        query = query.where(Log.run_id == run_id)
     if map_index is not None:
         query = query.where(Log.map_index == map_index)
     with own_session() as session:

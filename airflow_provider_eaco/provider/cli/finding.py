@@ -40,12 +40,17 @@ def _by_name(text: str, stored: ReadModel) -> list[JobRecord]:
     name, map_index = (with_index["task"], int(with_index["index"])) if with_index else (text, None)
     found: list[JobRecord] = []
     # DAG and task ids may both have dots in them: every way to split the name is looked up.
-    for dot in re.finditer(r"\.", name):
-        found += stored.jobs_of_task(name[: dot.start()], name[dot.end() :])
+    ways = [(name[: dot.start()], name[dot.end() :]) for dot in re.finditer(r"\.", name)]
+    for dag_id, task_id in ways:
+        found += stored.jobs_of_task(dag_id, task_id)
     if map_index is not None:
         found = [record for record in found if record.job.order.map_index == map_index]
     if not found:
-        raise CommandError(f"no job of a task {text!r} is known; {USAGE}")
+        from airflow_provider_eaco.provider.cli.airflow_facts import last_told
+
+        said = [told for dag_id, task_id in ways if (told := last_told(dag_id, None, task_id, map_index))]
+        known_of_it = USAGE if not said else f"last told: {said[0]}"
+        raise CommandError(f"no job of a task {text!r} is known; {known_of_it}")
     living = [record for record in found if record.phase not in FINAL_PHASES]
     return living or [max(found, key=lambda record: record.job.queued_s)]
 

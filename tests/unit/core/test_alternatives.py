@@ -10,6 +10,7 @@ from airflow_provider_eaco.core.cycle import run_cycle
 from airflow_provider_eaco.core.model.alternative import Alternative, Way
 from airflow_provider_eaco.core.model.energy_budget import EnergyBudget
 from airflow_provider_eaco.core.model.instruction import Plan
+from airflow_provider_eaco.core.model.job import Share
 from airflow_provider_eaco.core.model.placement import LeaseState, Placement
 from airflow_provider_eaco.core.model.pool import PoolSettings, Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot
@@ -77,6 +78,15 @@ def test_a_policy_that_shares_nothing_says_so() -> None:
         "GPUs of its own on n-free0: 40.0 kJ; taken",
         "beside B on n-B: 5.9 kJ, slowdown 1.020; not taken: policy exclusive shares no GPUs",
     ]
+
+
+def test_a_task_that_wants_gpus_of_its_own_says_so_of_every_set() -> None:
+    """That is why it waits beside a set that it would fit into, not what the others wait for."""
+    snapshot = cluster("eaco", "B", free=0)
+    alone = [replace(job, request=replace(job.request, share=Share.NEVER)) for job in snapshot.waiting]
+    joined, own = texts(replace(snapshot, waiting=tuple(alone)))
+    assert joined == ("beside B on n-B: 5.9 kJ, slowdown 1.020; not taken: the task asks for GPUs of its own")
+    assert own == "GPUs of its own: 40.0 kJ; not taken: no node has as many GPUs free"
 
 
 def test_what_was_not_the_cheapest_was_chosen_by_the_policys_own_rule() -> None:

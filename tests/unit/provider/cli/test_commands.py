@@ -186,6 +186,7 @@ def test_c67_why_tells_what_the_audit_log_has_where_no_job_is_stored(cluster: Cl
         "d.t in run 'run1' has no job here; last told: eaco hold: misconfigured: an option; Airflow's state"
     )
     assert told in cli("why", "d", "run1", "t").err
+    assert "no job of a task 'd.t' is known; last told: eaco hold: misc" in cli("why", "d.t").err
     assert "d.t[-1] in run 'run1' has no job here; last told: eaco" in cli("why", "d", "run1", "t", "-1").err
 
 

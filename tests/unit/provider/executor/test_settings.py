@@ -145,6 +145,8 @@ def test_a_job_of_another_airflow_pool_goes_to_the_first_gpu_pool():
         ({"trial_limit": "1e30"}, "[eaco] trial_limit", "seconds above 0, at most 1e+09"),
         ({"kill_grace": "1e30"}, "[eaco] kill_grace", "seconds above 0, at most 1e+09"),
         ({"node_timeout": "1e30"}, "[eaco] node_timeout", "seconds above 0, at most 1e+09"),
+        ({"simulated_time_scale": "1e308"}, "[eaco] simulated_time_scale", "at most 1e+06"),
+        ({"hold_window": "9" * 5000}, "[eaco] hold_window", "9...9"),
         ({"planner_ttl": "1e30"}, "[eaco] planner_ttl", "seconds above 0, at most 1e+09"),
         ({"backfill_priority": "1"}, "[eaco] backfill_priority", "from -1000000000 to 0"),
         ({"backfill_priority": "-1000000001"}, "[eaco] backfill_priority", "from -1000000000 to 0"),
@@ -181,6 +183,7 @@ def test_a_value_that_cannot_be_used_is_named(texts, setting, problem):
         parse(**texts)
     assert caught.value.setting == setting
     assert problem in caught.value.problem
+    assert len(caught.value.problem) < 1000
 
 
 WRONG_IN_POOL = {
