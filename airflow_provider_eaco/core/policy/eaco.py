@@ -99,13 +99,14 @@ class EacoPolicy:
         return self._settings.spreading is Spreading.PACK
 
     def _admit_to_set(self, joined: Candidate) -> AdmissionDecision:
-        present_pct = joined.group.utilisation_pct
+        busy_pct = joined.group.utilisation_pct
+        shown = "utilisation unknown" if busy_pct is None else f"{busy_pct:.0f} %"
         return AdmissionDecision(
             Verdict.ADMIT,
             placement=joined.held.facts.placement,
             co_residents=joined.held.facts.job_ids,
             prediction=joined.prediction,
-            choice=f"{self._settings.spreading}: the busiest set that fits ({present_pct:.0f} %)",
+            choice=f"{self._settings.spreading}: the busiest set that fits ({shown})",
         )
 
     def _admit_alone(self, free: FreePlace) -> AdmissionDecision:

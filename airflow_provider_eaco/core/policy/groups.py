@@ -6,6 +6,7 @@ found once a group, and which of the group's residents bear it once until the gr
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -91,13 +92,14 @@ class Willing:
 
 @dataclass(slots=True, eq=False)
 class SetGroup:
-    """The open sets of one kind, by node and UUID. ``order`` ranks groups: busiest first; model, time scale
-    and families decide between equals. ``dated`` of the sets stand otherwise at another instant.
+    """The open sets of one kind, by node and UUID. ``order`` ranks groups: busiest first, those whose
+    utilisation is unknown last; model, time scale and families decide between equals. ``dated`` of the sets
+    stand otherwise at another instant.
     """
 
     kind: SetKind
     facts: CycleFacts
-    utilisation_pct: float = field(init=False)
+    utilisation_pct: float | None = field(init=False)
     order: GroupOrder = field(init=False)
     sets: list[HeldSet] = field(default_factory=list)
     dated: int = 0
@@ -107,8 +109,9 @@ class SetGroup:
     def __post_init__(self) -> None:
         kind = self.kind
         present = self.facts.predict(kind.families, kind.model, kind.gpus)
-        self.utilisation_pct = 0.0 if present is None else present.utilisation_pct or 0.0
-        self.order = -self.utilisation_pct, kind.model, kind.time_scale, kind.families
+        self.utilisation_pct = None if present is None else present.utilisation_pct
+        busiest_first = math.inf if self.utilisation_pct is None else -self.utilisation_pct
+        self.order = busiest_first, kind.model, kind.time_scale, kind.families
 
     def add(self, held: HeldSet) -> None:
         insort(self.sets, held, key=_order_of_set)

@@ -184,6 +184,13 @@ def test_c28_c34_a_gpu_shows_who_else_is_on_it(seen: dict[str, Any], shown: str)
     assert gpu_rows(view(), {"n1-g0": GpuReading("n1-g0", NOW_S, **seen)})[0].foreign == shown
 
 
+@pytest.mark.parametrize(("seen_pct", "shown"), [(None, "unknown"), (0.0, "0.0 %"), (37.0, "37.0 %")])
+def test_c45_an_unknown_utilisation_is_shown_as_unknown(seen_pct: float | None, shown: str) -> None:
+    """A GPU that tells no utilisation, and one that nobody has read, are not shown as idle."""
+    readings = {"n1-g0": GpuReading("n1-g0", NOW_S, utilisation_pct=seen_pct)}
+    assert [row.utilisation for row in gpu_rows(view(), readings)] == [shown, "unknown"]
+
+
 def test_an_impossible_reading_is_unknown() -> None:
     """A meter that says more than 100 per cent or less than nothing is not believed."""
     readings = {"n1-g0": GpuReading("n1-g0", NOW_S, utilisation_pct=101.0, power_w=-3.0)}
