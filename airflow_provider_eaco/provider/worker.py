@@ -22,6 +22,7 @@ from airflow_provider_eaco.core.ports import LaunchOrder, Occupant
 from airflow_provider_eaco.dispatch.environment import LOG_FILE_VARIABLE, granted_environment
 from airflow_provider_eaco.provider import task_log
 from airflow_provider_eaco.provider.adoption import find_process
+from airflow_provider_eaco.provider.routing import configured_route
 from airflow_provider_eaco.provider.services import NodeMeter
 from airflow_provider_eaco.provider.settings import EacoSettings
 from airflow_provider_eaco.provider.worker_agent import Machine, NodeAgent
@@ -51,6 +52,11 @@ def run_worker(node: str, credential: str, settings: EacoSettings) -> None:
     dropped = drop_secrets(os.environ)
     if dropped:
         log.info("Kept from tasks: %s", ", ".join(dropped))
+    if configured_route() is None:
+        log.warning(
+            "[core] executor names no EacoExecutor: a task whose DAG file names an executor fails here. Give "
+            "this machine the schedulers' value"
+        )
     machine = _machine(node, settings)
     agent = NodeAgent(machine, api, register)
     thread = threading.Thread(target=agent.run, name="eaco-agent", daemon=True)

@@ -9,6 +9,9 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from airflow_provider_eaco.core.model.decision import Reason, Verdict
+from airflow_provider_eaco.core.model.errors import LeaseConflictError
+from airflow_provider_eaco.core.model.instruction import Launch
+from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.ports import DecisionLog, Ledger, PlannerLock, ProfileStore
 from airflow_provider_eaco.store.bookings import SqlBookings
 from airflow_provider_eaco.store.decisions import SqlDecisionLog, decisions_of, events_of
@@ -19,9 +22,10 @@ from airflow_provider_eaco.store.schema import event as event_table
 from airflow_provider_eaco.store.session import Database
 from tests.contract.booking_suite import BookingContract
 from tests.contract.decision_log_suite import DecisionLogContract
+from tests.contract.ledger_fixtures import OWNER
 from tests.contract.ledger_suite import LedgerContract
 from tests.contract.ledger_walk_suite import LedgerWalkContract
-from tests.contract.parts import ManualClock
+from tests.contract.parts import ManualClock, make_job, place
 from tests.contract.planner_lock_suite import PlannerLockContract
 from tests.contract.profile_store_suite import BUILT_IN, ProfileStoreContract
 from tests.databases import database_on, empty, sqlite_store
@@ -60,6 +64,14 @@ class SqlLedgerContract(LedgerContract):
     @pytest.fixture
     def ledger(self, database: Database) -> Ledger:
         return SqlLedger(database)
+
+    def test_no_lease_names_a_gpu_twice(self, filled: Ledger) -> None:
+        """Two ranks of one job are never on one GPU, whatever a planner comes up with."""
+        versions = filled.view().gpu_versions
+        with pytest.raises(LeaseConflictError):
+            filled.grant(Launch(make_job("j1"), place(0, 0), ()), LeaseState.EXCLUSIVE, versions, OWNER)
+        assert not filled.view().leases
+        assert filled.view().gpu_versions == versions
 
 
 class SqlBookingContract(BookingContract):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,13 @@ from airflow_provider_eaco.core.model.job import Job, Share
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings, Spreading
 from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, NodeState
-from airflow_provider_eaco.core.policy.registry import ORDERINGS, make_ordering, make_policy, make_rules
+from airflow_provider_eaco.core.policy.registry import (
+    ORDERINGS,
+    POLICIES,
+    make_ordering,
+    make_policy,
+    make_rules,
+)
 from tests.builders import (
     NOW_S,
     hold_gpus,
@@ -137,6 +144,19 @@ def test_every_plan_keeps_the_invariants_and_leaves_its_snapshot_as_it_was(snaps
     assert snapshot == before
     check_plan(snapshot, plan)
     assert snapshot == before
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@given(snapshot=snapshots())
+@settings(max_examples=25, deadline=None)
+def test_no_two_ranks_of_a_job_are_on_one_gpu(policy: str, snapshot: ClusterSnapshot) -> None:
+    """Who asks for several GPUs is granted as many different ones, all of one node."""
+    pool = replace(snapshot.pool, settings=replace(snapshot.pool.settings, policy=policy))
+    for launch in plan_of(replace(snapshot, pool=pool)).instructions:
+        if isinstance(launch, Launch):
+            uuids = launch.placement.gpu_uuids
+            assert len(uuids) == len(set(uuids)) == launch.job.request.gpus
+            assert set(uuids) <= {gpu.uuid for gpu in snapshot.nodes[launch.placement.node].node.gpus}
 
 
 @given(snapshots(), st.integers(0, 2**16))

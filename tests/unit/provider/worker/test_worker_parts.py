@@ -38,6 +38,31 @@ def test_scheduler_and_workers_of_a_machine_keep_their_limits_apart(
     assert boards.limit_w(0) == 300
 
 
+@pytest.mark.parametrize(
+    ("executor", "warned"),
+    [
+        ("LocalExecutor", True),
+        ("airflow_provider_eaco.EacoExecutor", False),
+        ("CeleryExecutor,airflow_provider_eaco.EacoExecutor", False),
+    ],
+)
+def test_a_worker_without_our_executor_in_its_configuration_says_so(
+    executor: str,
+    warned: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Airflow reads no DAG file there in which a task names an executor that this machine does not know."""
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    monkeypatch.setattr(celery_app, "make_app", lambda: None)
+    monkeypatch.setattr(worker, "RunRegister", lambda *_: None)
+    monkeypatch.setattr(worker, "_machine", lambda node, settings: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        worker.run_worker("gpu-1", "secret", EacoSettings(home=tmp_path, node_api_url="http://127.0.0.1:9"))
+    assert ("[core] executor names no EacoExecutor" in caplog.text) is warned
+
+
 def test_no_secret_is_left_to_inherit_once_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
