@@ -36,6 +36,7 @@ from airflow_provider_eaco.simulator.order_workload import (
     DemandKept,
     Oversized,
 )
+from airflow_provider_eaco.simulator.out_option import check_out_folder, writing_to
 from airflow_provider_eaco.simulator.report import write_report
 from airflow_provider_eaco.simulator.report.page import COLUMNS, table_rows
 from airflow_provider_eaco.simulator.report.results import RunResult, read_run, read_summary
@@ -143,14 +144,18 @@ def execute(options: argparse.Namespace) -> int:
     variants = variants_of(options)
     seeds = options.seeds or (options.seed,)
     runs = [(variant, seed) for seed in seeds for variant in variants]
-    run_all(options, runs)
     folder: Path = options.out
+    # Not in the runs, which go on beside each other: looking makes missing folders and takes them away again.
+    for place in (folder, *(folder_of(options, run) for run in runs)):
+        check_out_folder(place)
+    run_all(options, runs)
     if options.report:
         # Runs of other jobs are not to be shown on one page: it is that of the first seed.
         first = [read_summary(folder_of(options, run)) for run in runs[: len(variants)]]
         # Where inference keeps everybody waiting for ever there is nothing to show.
         shown = [run.folder for run in first if run.summary.get("makespan_s")]
-        write_report(folder, shown, command_of(options))
+        with writing_to(folder):
+            write_report(folder, shown, command_of(options))
     if options.benchmark == "order":
         print(table_of([read_summary(folder_of(options, run)) for run in runs]), end="")  # noqa: T201 - the answer
     elif options.seeds:
@@ -301,7 +306,7 @@ def _run(options: argparse.Namespace) -> str:
     """Make one run in this process; return what is wrong with it, or nothing."""
     try:
         with redirect_stdout(StringIO()):
-            run_command.execute(options)
+            run_command.carry_out(options)
     except EacoError as error:
         return str(error)
     return ""

@@ -22,6 +22,7 @@ from airflow_provider_eaco.simulator.importers import (
     import_profiles,
     write_imported,
 )
+from airflow_provider_eaco.simulator.out_option import check_out_file, out_path, writing_to
 from airflow_provider_eaco.simulator.readers import AUTO, READERS, read_trace
 from airflow_provider_eaco.simulator.trace import Trace, TraceError, TraceJob, write_trace
 from airflow_provider_eaco.simulator.trace_sources import HistoryChoices, airflow_trace
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[AUTO, *READERS, *IMPORTERS],
         help="format of FILE; gavel, zeus, eaco-profiles give profiles, the others a trace (default: auto)",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="what to write")
+    parser.add_argument("--out", type=out_path, required=True, metavar="FILE", help="what to write")
     _add_trace_arguments(parser.add_argument_group("traces"))
     _add_history_arguments(parser.add_argument_group("--airflow"))
     _add_profile_arguments(parser.add_argument_group("profiles"))
@@ -88,10 +89,12 @@ def _add_profile_arguments(profiles: argparse._ArgumentGroup) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Convert, tell what was left out; return the exit code."""
+    check_out_file(options.out)
     if options.file_format in IMPORTERS and options.file is not None:
         choices = ImportChoices(options.gpu_model, options.table, options.power_limit)
         imported = import_profiles(options.file, options.file_format, choices)
-        write_imported(options.out, imported)
+        with writing_to(options.out):
+            write_imported(options.out, imported)
         _tell(options.out, len(imported.profiles), "profiles", imported.skipped)
         return 0
     trace = _cut(_trace(options), options.first, options.max_gpus)
@@ -101,7 +104,8 @@ def execute(options: argparse.Namespace) -> int:
         [_limit(text) for text in _listed("--stretch-limits", options.stretch_limits)],
         options.seed,
     )
-    write_trace(options.out, jobs)
+    with writing_to(options.out):
+        write_trace(options.out, jobs)
     _tell(options.out, len(jobs), "jobs", trace.skipped)
     return 0
 

@@ -25,6 +25,7 @@ from airflow_provider_eaco.simulator.order_workload import (
     DemandKept,
     Oversized,
 )
+from airflow_provider_eaco.simulator.out_option import check_out_folder, out_path, writing_to
 from airflow_provider_eaco.simulator.recording import Recording
 from airflow_provider_eaco.simulator.report import write_report
 from airflow_provider_eaco.simulator.run_bounds import bounds_in_summary
@@ -98,7 +99,7 @@ def energy_budget_of(options: argparse.Namespace) -> EnergyBudget | None:
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the files go."""
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files")
+    parser.add_argument("--out", type=out_path, required=True, metavar="DIR", help="folder for the files")
     parser.add_argument(
         "--no-report", dest="report", action="store_false", help="leave report.html and the plots out"
     )
@@ -217,6 +218,12 @@ def add_belief_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
+    """Check where the files go, then do what :func:`carry_out` does; return the exit code."""
+    check_out_folder(options.out)
+    return carry_out(options)
+
+
+def carry_out(options: argparse.Namespace) -> int:
     """Simulate, write the files, print the headline; return the exit code."""
     choices = Choices(
         policy=options.policy or default_policy(options.benchmark),
@@ -243,7 +250,8 @@ def execute(options: argparse.Namespace) -> int:
     scenario = scenario_of(options, choices)
     summary = run_and_write(scenario, options.out)
     if options.report:
-        write_report(options.out, [options.out])
+        with writing_to(options.out):
+            write_report(options.out, [options.out])
     print(headline(summary))  # noqa: T201 - the answer of the command
     return 0
 
@@ -277,7 +285,8 @@ def run_and_write(scenario: Scenario, folder: Path) -> dict[str, object]:
         "wall_s": round(wall_s, 3),
         "decision_ms": decision_ms(recording.decision_s),
     }
-    write_run(folder, scenario.jobs, recording, summary)
+    with writing_to(folder):
+        write_run(folder, scenario.jobs, recording, summary)
     return summary
 
 

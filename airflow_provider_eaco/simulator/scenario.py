@@ -252,6 +252,9 @@ def _gavel_truth(choices: Choices, gpus_per_node: int) -> GavelTruth:
         raise InvalidSettingError(
             "--power-levels", "Gavel measured none: only eaco-nodes and traces have them"
         )
+    if choices.max_residents not in {None, 1, 2}:
+        problem = f"is {choices.max_residents}; expected 1 or 2, since Gavel measured pairs"
+        raise InvalidSettingError("--max-residents", problem)
     pairs = data_folder() / "gavel_throughputs" / "pairs.csv"
     return read_gavel_truth(pairs, gpus_per_node, choices.power_scale)
 

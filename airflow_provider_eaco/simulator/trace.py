@@ -16,6 +16,9 @@ from airflow_provider_eaco.core.model.errors import EacoError
 from airflow_provider_eaco.simulator.clock import instant
 from airflow_provider_eaco.simulator.whole_file import whole_file
 
+# About thirty years: a slip of units or of digits is beyond it, and would be simulated epoch by epoch.
+LONGEST_S = 1e9
+
 # Logs of other projects do not say what a job trained.
 UNKNOWN_FAMILY = "unknown"
 
@@ -122,10 +125,27 @@ def trace_text(jobs: Sequence[TraceJob], further: bool = True) -> str:
 
 
 def in_order(
-    source: str, numbered: Iterable[tuple[str, TraceJob]], skipped: Mapping[str, int] | None = None
+    source: str,
+    numbered: Iterable[tuple[str, TraceJob]],
+    skipped: Mapping[str, int] | None = None,
+    *,
+    columns: tuple[str, str] = ("submit_s", "work_s"),
 ) -> Trace:
-    """Return the trace of the jobs with their places, sorted by submission, first submission at 0."""
+    """Return the trace of the jobs with their places, sorted by submission, first submission at 0.
+
+    :param columns: where the source has submission and run time, for messages.
+    :raises TraceError: for a job that runs for more than :data:`LONGEST_S`, and for one that comes more than
+        that after the first.
+    """
     ordered = sorted(numbered, key=lambda item: item[1].submit_s)
+    for place, job in ordered:
+        after_s = job.submit_s - ordered[0][1].submit_s
+        if job.work_s > LONGEST_S:
+            problem = f"{job.work_s:g} s of run time; expected at most {LONGEST_S:g} s (thirty years)"
+            raise TraceError(source, problem, place, columns[1])
+        if after_s > LONGEST_S:
+            problem = f"{after_s:g} s after the first; expected at most {LONGEST_S:g} s (thirty years)"
+            raise TraceError(source, problem, place, columns[0])
     trace = Trace(
         source,
         tuple(job for _, job in ordered),

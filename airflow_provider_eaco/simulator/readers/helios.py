@@ -27,7 +27,7 @@ def read(source: str, text: str) -> Trace:
             skipped["did not run"] += 1
         else:
             numbered.append((row.place, _job(row, job_id, gpus, work_s)))
-    return in_order(source, numbered, skipped)
+    return in_order(source, numbered, skipped, columns=("submit_time", "duration"))
 
 
 def _job(row: Row, job_id: str, gpus: int, work_s: float) -> TraceJob:

@@ -29,4 +29,5 @@ def read(source: str, text: str) -> Trace:
             )
             for row in rows_of(source, text, ("job_id", *TELLING), ends_with_line_break=False)
         ],
+        columns=("submission_time", "duration"),
     )

@@ -32,7 +32,7 @@ def read(source: str, text: str) -> Trace:
             skipped["did not run"] += 1
         else:
             numbered.append((row.place, job))
-    return in_order(source, numbered, skipped)
+    return in_order(source, numbered, skipped, columns=("creation_time", "deletion_time"))
 
 
 def _job(row: Row, name: str, gpus: int) -> TraceJob:

@@ -34,7 +34,7 @@ def read_csv(source: str, text: str) -> Trace:
         submit_s = row.number("submit_s", 0, "seconds")
         job = TraceJob(f"philly-{row.line}", UNKNOWN_FAMILY, gpus, submit_s, work_s, pool=row.text("vc"))
         numbered.append((row.place, job))
-    return in_order(source, numbered, skipped)
+    return in_order(source, numbered, skipped, columns=("submit_s", "duration_s"))
 
 
 def read_job_log(source: str, text: str) -> Trace:
@@ -54,7 +54,7 @@ def read_job_log(source: str, text: str) -> Trace:
             numbered.append((record.place, job))
     if not document:
         raise TraceError(source, "no job; expected a list of at least one")
-    return in_order(source, numbered, skipped)
+    return in_order(source, numbered, skipped, columns=("submitted_time", "attempts"))
 
 
 def _job(record: _Record, job_id: str) -> TraceJob | str:
@@ -110,8 +110,8 @@ class _Record:
 
     def text(self, field: str) -> str:
         value = self._get(field)
-        if not isinstance(value, str) or not value:
-            raise self.error(field, "a text")
+        if not isinstance(value, str) or not value or not value.isprintable():
+            raise self.error(field, "a text in printable characters")
         return value
 
     def list(self, field: str) -> Sequence[Any]:

@@ -171,10 +171,14 @@ class Ids:
         self._place_of: dict[str, str] = {}
 
     def take(self, source: str, job_id: str, place: str, column: str = "job_id") -> str:
-        """Return ``job_id`` if it is new.
+        """Return ``job_id`` if it is new and the files of a run can hold it.
 
-        :raises TraceError: naming where it stood before.
+        :raises TraceError: naming where it stood before, or what an id may not have: ``;`` stands between
+            the ids of residents, and blanks at its ends are not read back.
         """
+        if ";" in job_id or job_id != job_id.strip():
+            problem = f"{job_id!r}; expected an id without ';', and without blanks at its ends"
+            raise TraceError(source, problem, place, column)
         if job_id in self._place_of:
             problem = f"{job_id!r} stands in {self._place_of[job_id]} already; expected every id once"
             raise TraceError(source, problem, place, column)

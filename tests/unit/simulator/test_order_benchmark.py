@@ -223,6 +223,18 @@ def test_a_day_on_which_nothing_fits(tmp_path: Path) -> None:
     assert day["used"] == day["served"] == day["bound"] == pytest.approx(59 / 192)
     assert (day["left_out"], day["never_started"]) == (0, len(draw_day(DayKind.MIXED, 8, 0.7, seed).jobs))
     assert summary["makespan_s"] == 0
+    assert set(summary["bounds"].values()) == set(summary["gaps"].values()) == {None}
+    assert summary["pareto"] == []
+
+
+def test_a_run_is_no_better_for_what_it_left_undone(tmp_path: Path) -> None:
+    """Jobs that never start have no part in the bounds, which the run does not pass."""
+    words = ["--scenario", "mixed", "--demand", "peak", "--oversized", "wait", "--seed", "0", "--no-report"]
+    assert main(["run", "order", *words, "--out", str(tmp_path)]) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["order_day"]["never_started"] > 0
+    for name, gap in summary["gaps"].items():
+        assert gap <= 1e-9 if name == "allocated_utilisation" else gap >= -1e-9, name
 
 
 @pytest.mark.parametrize("scenario", ["batch", "mixed"])

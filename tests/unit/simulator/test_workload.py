@@ -7,6 +7,8 @@ import csv
 import numpy as np
 import pytest
 
+from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.simulator.scenario import BENCHMARKS, Choices
 from airflow_provider_eaco.simulator.trace import TraceError, TraceJob
 from airflow_provider_eaco.simulator.workload import (
     eaco_nodes_jobs,
@@ -77,3 +79,10 @@ def test_a_load_needs_a_span() -> None:
 def test_a_job_has_at_least_five_epochs(work_s: float, expected_s: float) -> None:
     """An epoch is 1,404 s of work alone, and never more than a fifth of it."""
     assert epoch_s(job(0, work_s)) == expected_s
+
+
+@pytest.mark.parametrize("benchmark", ["gavel-gpus", "scale"])
+def test_no_more_than_pairs_were_measured(benchmark: str) -> None:
+    """Larger sets are refused where the truth knows none, instead of being run as pairs."""
+    with pytest.raises(InvalidSettingError, match=r"--max-residents: is 3; expected 1 or 2, since Gavel"):
+        BENCHMARKS[benchmark](Choices(max_residents=3))
