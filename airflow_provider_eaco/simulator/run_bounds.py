@@ -59,15 +59,7 @@ def bounds_in_summary(
 
     :param measured: what the run achieved, as :func:`.metrics.measures` says it.
     """
-    achieved = Achieved(
-        energy_j=measured["energy_j"]["total"],
-        asleep_j=measured["energy_j"]["asleep"],
-        mean_stretch=measured["stretch"]["mean"],
-        makespan_s=measured["makespan_s"],
-        jct_mean_s=measured["jct_s"]["mean"],
-        allocated_utilisation=measured["allocated_utilisation"],
-        lost_gpu_s=math.fsum(len(run.gpus) * (run.end_s - run.start_s) for run in runs if run.rate == 0),
-    )
+    achieved = _achieved(runs, measured)
     started = {run.job_id for run in runs}
     jobs = [job for job in scenario.jobs if job.job_id in started]
     if not jobs:
@@ -91,6 +83,18 @@ def bounds_in_summary(
         "further_bounds": {name: least_j + achieved.asleep_j for name, least_j in further_j.items()},
         "pareto": curve,
     }
+
+
+def _achieved(runs: Sequence[RunInterval], measured: Mapping[str, Any]) -> Achieved:
+    return Achieved(
+        energy_j=measured["energy_j"]["total"],
+        asleep_j=measured["energy_j"]["asleep"],
+        mean_stretch=measured["stretch"]["mean"],
+        makespan_s=measured["makespan_s"],
+        jct_mean_s=measured["jct_s"]["mean"],
+        allocated_utilisation=measured["allocated_utilisation"],
+        lost_gpu_s=math.fsum(len(run.gpus) * (run.end_s - run.start_s) for run in runs if run.rate == 0),
+    )
 
 
 def _unknown() -> dict[str, Any]:
