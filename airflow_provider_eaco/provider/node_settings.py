@@ -86,6 +86,25 @@ def is_node_name(text: str) -> bool:
     return _NODE_NAME.fullmatch(text) is not None
 
 
+def gpu_memory_mib(text: str) -> dict[str, int]:
+    """Return the memory in MiB of GPUs that do not tell theirs, by model or UUID.
+
+    :raises InvalidSettingError: naming what cannot be used.
+    """
+    option = "gpu_memory"
+    if not text.strip():
+        return {}
+    row = read_json(option, text)
+    if not isinstance(row, dict) or not all(name.strip() for name in row):
+        raise setting_error(
+            option, f"must be a JSON object, GPU model or UUID -> size; example: {EXAMPLES[option]}"
+        )
+    try:
+        return {name: parse_memory_mib(size, name) for name, size in row.items()}
+    except InvalidRequestError as error:
+        raise setting_error(option, str(error)) from error
+
+
 def node_power(text: str) -> NodePowerSettings | None:
     """Return where the power is read, ``None`` for an empty text.
 

@@ -124,6 +124,16 @@ OPTIONS: tuple[Option, ...] = (
         "nvml",
     ),
     Option(
+        "gpu_memory",
+        "string",
+        "",
+        "The memory of this machine's GPUs whose size NVML does not tell (unified memory), as a JSON object:"
+        " GPU model as it is listed, or UUID -> size, such as 96GiB; a UUID goes before its model. Where NVML"
+        " tells the size, that counts. Without either a GPU is listed, and takes no task that asks for memory"
+        " and none beside another.",
+        '{"GB10": "96GiB"}',
+    ),
+    Option(
         "node_power",
         "string",
         "",

@@ -38,6 +38,7 @@ from airflow_provider_eaco.provider.node_settings import (
     NodePowerSettings,
     SimulatedNodeSettings,
     dispatch_choice,
+    gpu_memory_mib,
     gpu_source,
     node_power,
     safe_name,
@@ -74,8 +75,9 @@ class EacoSettings:
     """All of ``[eaco]``. ``default_max_stretch`` is ``None`` for no limit.
 
     ``host`` is the name of this machine's node with real GPUs, ``has_driver`` whether there is an NVIDIA
-    driver; ``are_nodes_listed``: the simulated nodes were named one by one. ``home`` is where files of ours
-    lie unless they are named.
+    driver, ``gpu_memory_mib`` the memory by GPU model or UUID of GPUs that do not tell theirs;
+    ``are_nodes_listed``: the simulated nodes were named one by one. ``home`` is where files of ours lie
+    unless they are named.
     """
 
     pools: tuple[PoolSettings, ...] = (PoolSettings(),)
@@ -89,6 +91,7 @@ class EacoSettings:
     simulated_state: Path = field(default_factory=lambda: Path("eaco/simulated.json"))
     simulated_truth: tuple[Mapping[str, Any], ...] = ()
     telemetry: GpuSource = GpuSource.AUTO
+    gpu_memory_mib: Mapping[str, int] = field(default_factory=dict)
     node_power: NodePowerSettings | None = None
     node_sleep: tuple[SleepSettings, ...] = ()
     carbon_g_per_kwh: float | None = None
@@ -180,8 +183,9 @@ def parse_settings(read: Callable[[str], str], *, home: Path, has_driver: bool, 
 
 
 def _whole_nodes(read: Callable[[str], str], host: str) -> dict[str, Any]:
-    """Return how the power of this machine is read, and how other nodes sleep."""
+    """Return what this machine's GPUs do not tell, how its power is read, and how other nodes sleep."""
     return {
+        "gpu_memory_mib": gpu_memory_mib(read("gpu_memory")),
         "node_power": node_power(read("node_power")),
         "node_sleep": node_sleep(read("node_sleep"), host),
     }

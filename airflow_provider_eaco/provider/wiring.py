@@ -295,6 +295,7 @@ def real_meter(
         source or SamplingProcess(),
         processes or ProcessOwners(),
         solo_utilisation=solo_utilisation,
+        memory_mib=settings.gpu_memory_mib,
         node_power=_node_power(settings),
     )
     return NodeMeter(nvml, nvml, nvml, live=nvml, memory=nvml)

@@ -80,6 +80,7 @@ class NvmlTelemetry:
     :param processes: who owns the processes that are seen on GPUs.
     :param solo_utilisation: mean utilisation of a family alone, as far as it is known, by family, GPU model
         and count.
+    :param memory_mib: the memory of GPUs that do not tell theirs, by UUID or model; what a GPU tells counts.
     :param node_power: the power meter of the whole machine, where there is one.
     :param clock: seconds since the epoch.
     :param monotonic: the machine's steady clock, which the samples carry.
@@ -92,6 +93,7 @@ class NvmlTelemetry:
         processes: ProcessTable,
         *,
         solo_utilisation: SoloUtilisation | None = None,
+        memory_mib: Mapping[str, int] | None = None,
         node_power: NodePower | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -111,6 +113,7 @@ class NvmlTelemetry:
         self._books = RunBooks(solo_utilisation)
         self._unleased = Unleased()
         self._is_told = False
+        self._memory_mib = dict(memory_mib or {})
         self._node_power = node_power
         self._node_energy = NodeEnergy()
         self._machine = MachineCounters(node)
@@ -311,13 +314,13 @@ class NvmlTelemetry:
             energy_log.note_run(note)
         return known
 
-    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog) -> None:
-        """Add what the caller's runs and the whole machine have used so far, now and then.
+    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog, *, at_once: bool = False) -> None:
+        """Add what the caller's runs and the whole machine have used so far, now and then or ``at_once``.
 
         What the runs of other schedulers on this machine have used is theirs to store, and dropped here.
         """
         now_s = self._monotonic()
-        if now_s - self._interim_at_s < INTERIM_S:
+        if not at_once and now_s - self._interim_at_s < INTERIM_S:
             return
         self._interim_at_s = now_s
         with self._lock:
@@ -374,12 +377,13 @@ class NvmlTelemetry:
     def _gpu(self, index: int, known: _Known, *, fresh: bool) -> Gpu:
         uuid, memory = known.place.uuid, known.memory
         verdict = self._present.health.get(uuid) if fresh else None
+        set_mib = self._memory_mib.get(uuid, self._memory_mib.get(known.place.model))
         return Gpu(
             uuid,
             self._node,
             index,
             known.place.model,
-            None if memory is None else memory.total_mib,
+            set_mib if memory is None else memory.total_mib,
             0 if memory is None or memory.reserved_mib is None else memory.reserved_mib,
             GpuHealth.UNKNOWN if verdict is None else verdict.health,
         )

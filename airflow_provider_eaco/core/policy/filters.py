@@ -208,6 +208,8 @@ def no_such_gpu(needs: Needs, snapshot: ClusterSnapshot, facts: CycleFacts) -> F
     usable_mib, total, model = max(offers, default=(0, 0, "GPU"))
     memory_text = format_memory_mib(max(0, usable_mib - facts.settings.memory_margin_mib) or None)
     largest = f"{total} x {model} with {memory_text} each, less reserve and margin"
+    if needs.gpu_memory_mib is not None and any(group.usable_mib is None for group in groups):
+        largest += "; memory of unknown size does not count before [eaco] gpu_memory names it"
     return Finding(Reason.NO_SUCH_GPU, {"wanted": " ".join(wanted), "largest": largest})
 
 
