@@ -79,17 +79,14 @@ def gpu_request(
     :param gpu_memory: peak memory per GPU: MiB as a whole number, or text such as ``"10GiB"``.
     :param gpu_model: the GPU model wanted, or several in order of preference; any by default.
     :param host_memory: host memory in the same units as ``gpu_memory``.
-    :param profile: the family whose profile describes this training; by default the DAG and the task, told
-        apart by what is asked.
-    :param profile_params: what changes how the training behaves (batch size, model depth): JSON values.
-        Other values are another family with a profile of its own.
+    :param profile: the family, which has the profile; by default DAG and task, told apart by what is asked.
+    :param profile_params: what changes how it behaves (batch size, depth), as JSON: others, another family.
     :param max_stretch: limit of run time / exclusive run time; by default ``[eaco] default_max_stretch``.
     :param deadline: wall time after the task was first queued, as a ``timedelta`` or in seconds.
     :param share: ``auto`` (the policy decides), ``never``, ``always`` (also unmeasured, if it cannot yield).
     :param shiftable: whether it may wait for cheaper or cleaner energy before it starts; by default not.
     :param executor_config: an existing config, whose other keys are kept; ``pod_override`` is refused.
-    :raises InvalidRequestError: for any value that no cluster could read and any argument that is not one of
-        these, such as a number of nodes; it names the argument.
+    :raises InvalidRequestError: for a value that no cluster could read and any other argument; it names it.
     """
     _refuse_unknown(unknown)
     written: dict[str, Any] = {
@@ -105,17 +102,16 @@ def gpu_request(
         "shiftable": shiftable,
     }
     request = _checked({name: value for name, value in written.items() if value is not None})
-    config = {**_other_keys(executor_config), CONFIG_KEY: request}
-    if request["gpus"]:
-        _refuse_pod(config)
-    return config
+    return {**_other_keys(executor_config, request["gpus"]), CONFIG_KEY: request}
 
 
-def _other_keys(executor_config: object) -> Mapping[str, Any]:
+def _other_keys(executor_config: object, gpus: int) -> Mapping[str, Any]:
     if executor_config is None:
         return {}
     if not isinstance(executor_config, Mapping):
         raise InvalidRequestError("executor_config", f"{shown(executor_config)} must be a dict")
+    if gpus:
+        _refuse_pod(executor_config)
     return executor_config
 
 
