@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_eaco.core.energy.accounting import RunEnergy
+from airflow_provider_eaco.core.energy.records import JobEnergy
 from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.placement import Lease
-from airflow_provider_eaco.core.ports import JobRecord, LedgerView
+from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart, JobRecord, LedgerView
 from airflow_provider_eaco.provider import task_log
 from airflow_provider_eaco.provider.energy_record import (
     EnergyRecord,
@@ -33,15 +34,22 @@ log = logging.getLogger(__name__)
 # seldom, so that it stays a small part of the scheduler's time.
 TELL_INTERVAL_S = 5.0
 TELL_EACH_S = 0.05
+# The look at its GPUs that still belongs to a run comes within a second of its end, if its meter looks.
+LAST_LOOK_WAIT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """A run whose lease has ended. ``at_s`` is the instant of its end on the store's clock."""
+    """A run whose lease has ended. ``at_s`` is the instant of its end on the store's clock; ``released_s`` is
+    when its lease fell, on the steady one. ``is_here``: this scheduler's meters should have seen it; of a run
+    on a node with a worker that node tells what it has missed.
+    """
 
     group: RunningGroup
     stretch: float | None
     at_s: float
+    is_here: bool = False
+    released_s: float = float("-inf")
 
 
 class EnergyBook:
@@ -66,11 +74,13 @@ class EnergyBook:
     def note_end(self, group: RunningGroup, record: JobRecord, lease: Lease, view: LedgerView) -> None:
         """Note how far the run came, while the ledger still knows its lease."""
         stretch = self._stretch(record, lease, view)
-        self._ending[group.token] = _Left(group, stretch, view.now_s)
+        is_here = not self._services.workers.has_worker(lease.placement.node)
+        self._ending[group.token] = _Left(group, stretch, view.now_s, is_here)
 
     def note_released(self, group: RunningGroup) -> None:
         """Note that the lease is gone: its record can be closed once the meters know."""
-        self._due.append(self._ending.pop(group.token, _Left(group, None, time.time())))
+        left = self._ending.pop(group.token, _Left(group, None, time.time()))
+        self._due.append(replace(left, released_s=self._monotonic()))
         self._told.pop(group.token, None)
 
     def close(self) -> None:
@@ -79,18 +89,28 @@ class EnergyBook:
 
         :raises StoreUnavailableError: if the store is out of reach; the rest is closed next time.
         """
-        while self._due:
-            try:
-                self._close(self._due[0])
-            except StoreUnavailableError:
-                raise
-            except Exception:
-                log.exception("An energy record is left open: job_id=%s", self._due[0].group.job_id)
-            del self._due[0]
+        self.close_ended()
         own = {(group.job_id, group.token) for group in self._groups}
         for meter in self._services.meters:
             if meter.live is not None:
                 meter.live.write_interim(own, self._services.energy)
+
+    def close_ended(self, *, at_once: bool = False) -> None:
+        """Store and write down the energy of jobs that have left and of which all is measured; of all of them
+        if ``at_once``.
+
+        :raises StoreUnavailableError: if the store is out of reach; the rest is closed next time.
+        """
+        for left in tuple(self._due):
+            if not at_once and self._awaits_look(left):
+                continue
+            try:
+                self._close(left)
+            except StoreUnavailableError:
+                raise
+            except Exception:
+                log.exception("An energy record is left open: job_id=%s", left.group.job_id)
+            self._due = [each for each in self._due if each is not left]
 
     def tell(self, view: LedgerView) -> None:
         """Let each running task know what it has used so far, where that has changed."""
@@ -125,16 +145,25 @@ class EnergyBook:
         stored = self._services.energy.job_energy(lease.job_id)
         return None if stored is None else record_of_job(stored, stretch, factor)
 
+    def _awaits_look(self, left: _Left) -> bool:
+        if self._monotonic() - left.released_s >= LAST_LOOK_WAIT_S:
+            return False
+        run = self._run_energy(left.group.job_id, left.group.token)
+        return run is not None and run.awaits_look
+
     def _close(self, left: _Left) -> None:
         group = left.group
-        for meter in self._services.meters:
-            if meter.energy is not None and meter.energy.write_energy(
-                group.job_id, group.token, self._services.energy
-            ):
-                break
+        is_measured = any(
+            meter.energy.write_energy(group.job_id, group.token, self._services.energy)
+            for meter in self._services.meters
+            if meter.energy is not None
+        )
         stored = self._services.energy.job_energy(group.job_id)
         if stored is None:
             return
+        # Its last part went by while no scheduler looked.
+        if not is_measured and left.is_here:
+            stored = self._as_lower_bound(group, stored)
         text = energy_text(record_of_job(stored, left.stretch, self._services.settings.carbon_g_per_kwh))
         self._services.decisions.record_event(group.job_id, "energy", text, left.at_s)
         if group.log_path:
@@ -142,6 +171,12 @@ class EnergyBook:
                 task_log.append(group.log_path, f"Energy: {text}", "info")
             except OSError as error:
                 log.warning("An energy record is not in its task's log: %s error=%s", group.key, error)
+
+    def _as_lower_bound(self, group: RunningGroup, stored: JobEnergy) -> JobEnergy:
+        for uuid in stored.per_gpu_j:
+            part = EnergyPart(group.job_id, group.token, uuid, None, 0.0, EnergyMethod.UNKNOWN, partial=True)
+            self._services.energy.add(part)
+        return replace(stored, partial=True)
 
     def _run_energy(self, job_id: str, token: int) -> RunEnergy | None:
         for meter in self._services.meters:

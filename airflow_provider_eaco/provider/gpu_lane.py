@@ -215,6 +215,7 @@ class GpuLane:
         occupants = _occupants(self._present(), self._nodes)
         now_s = self._monotonic()
         if occupants == self._occupants and now_s - self._occupied_at_s < OCCUPY_INTERVAL_S:
+            self.energy.close_ended()
             return
         for meter in self.services.meters:
             own = [each for each in occupants if self._nodes.get(each.placement.node) is meter]

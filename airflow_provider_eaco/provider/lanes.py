@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason
+from airflow_provider_eaco.core.model.errors import StoreUnavailableError
 from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.core.ports import Dispatcher
 from airflow_provider_eaco.provider import task_instances
@@ -134,12 +135,17 @@ class Lanes:
             self.dispatcher.warm_up()
 
     def close(self, timeout_s: float) -> None:
-        """Lift power limits, stop measuring and give the dispatcher's parts back; running tasks are left
-        alone.
+        """Lift power limits, close energy records, stop measuring and give the dispatcher's parts back;
+        running tasks are left alone.
         """
         limits = None if self.gpu is None else self.gpu.services.limits
         if limits is not None:
             limits.close(timeout_s / 2)
+        if self.gpu is not None and timeout_s > 0:
+            try:
+                self.gpu.energy.close_ended(at_once=True)
+            except StoreUnavailableError as error:
+                log.warning("Energy records of ended tasks are not told: error=%s", error)
         for meter in () if self.gpu is None else self.gpu.services.meters:
             if meter.live is not None:
                 meter.live.close()

@@ -92,7 +92,7 @@ def _inert(text: str) -> str:
 def _month_row(month: MonthSums, report: Report) -> dict[str, str]:
     row = {
         "month": month.month,
-        "all_gpus": _kwh(month.devices_j),
+        "all_gpus": _at_least(month.unknown_s > 0, month.devices_j) + _kwh(month.devices_j),
         "finished": _kwh(month.finished_j),
         "failed": _kwh(month.failed_j),
         "open": _kwh(month.open_j),
@@ -114,7 +114,7 @@ def _line_row(line: Line, report: Report) -> dict[str, str]:
         "group": line.group,
         "name": line.name,
         "tries": str(line.tries),
-        "energy": ("at least " if line.partial and line.energy_j is not None else "") + _kwh(line.energy_j),
+        "energy": _at_least(line.partial, line.energy_j) + _kwh(line.energy_j),
         "of_it_failed": _kwh(line.failed_j),
         "gpu_hours": shown_number(line.gpu_h, 1),
         "mean_wait": shown_duration(line.wait_s),
@@ -122,6 +122,10 @@ def _line_row(line: Line, report: Report) -> dict[str, str]:
         "saved": f"{saved} ({line.compared} of {line.tries})",
         **_priced(line.cost, line.co2e_g, report),
     }
+
+
+def _at_least(is_partial: bool, energy_j: float | None) -> str:
+    return "at least " if is_partial and energy_j is not None else ""
 
 
 def _priced(cost: float | None, co2e_g: float | None, report: Report) -> dict[str, str]:

@@ -72,8 +72,10 @@ class EnergyMeter(Protocol):
 class LiveMeter(Protocol):
     """A meter over real devices, which keeps in memory what runs have used until it is stored."""
 
-    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog) -> None:
-        """Store what these runs have used so far, now and then; what others have used is theirs to store."""
+    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog, *, at_once: bool = False) -> None:
+        """Store what these runs have used so far, now and then or ``at_once``; what others have used is
+        theirs to store.
+        """
 
     def run_energy(self, job_id: str, token: int) -> RunEnergy | None:
         """Return the energy record up to now, ``None`` if the run never was here."""

@@ -289,7 +289,7 @@ class NodeAgent:
         memory = self._memory
         memory.reported_s = self._monotonic()
         node, living = self._node(), {(run.job_id, run.token) for run in memory.begun.values()}
-        self._use.measure(living)
+        self._use.measure(living, at_once=memory.leaving)
         limits = self._limits.told()
         report = NodeReport(
             node=replace(node, available=not memory.leaving),
@@ -326,6 +326,8 @@ class NodeAgent:
             if allowed is None or allowed.job_id != run.job_id or allowed.stop:
                 self._end(run, allowed)
             if allowed is not None and allowed.job_id == run.job_id:
+                if run.placement is None:  # an earlier worker has begun it
+                    self._use.note_unmeasured((run.job_id, run.token), allowed.placement)
                 run.placement = allowed.placement
         ordered = {order.token for order in self._claims.ordered}
         self._claims.withdraw(valid)
@@ -344,13 +346,15 @@ class NodeAgent:
 
     def _find_again(self, allowed: ValidRun) -> None:
         """Look for a run that this worker does not know: an earlier one has begun it, or was about to."""
-        reference = self._machine.find(allowed.job_id, allowed.token)
+        reference, run = self._machine.find(allowed.job_id, allowed.token), (allowed.job_id, allowed.token)
         if reference is not None:
+            self._use.note_unmeasured(run, allowed.placement)
             self._note_begun(allowed.job_id, allowed.token, reference, allowed.placement)
         elif allowed.state is RunState.CLAIMED:
             cause = "the worker was started again before it had begun"
             self._note(RunNews(allowed.token, RunState.REFUSED, cause=cause))
         else:
+            self._use.note_unmeasured(run, allowed.placement)
             cause = "the worker was started again and found its processes gone"
             self._note(RunNews(allowed.token, RunState.ENDED, cause=cause))
 

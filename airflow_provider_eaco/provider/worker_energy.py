@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from airflow_provider_eaco.core.energy.accounting import RunKey
 from airflow_provider_eaco.core.energy.records import JobEnergy, MachineEnergy, RunNote
+from airflow_provider_eaco.core.model.placement import Placement
 from airflow_provider_eaco.core.ports import EnergyMethod, EnergyPart
 from airflow_provider_eaco.provider.services import NodeMeter
 
@@ -35,12 +36,14 @@ class UseOfRuns:
         self._left_s: dict[int, float] = {}
         self.energy = ReportedEnergy()
 
-    def measure(self, living: Collection[RunKey]) -> None:
-        """Take in what these runs and the machine have used up to now."""
+    def measure(self, living: Collection[RunKey], *, at_once: bool = False) -> None:
+        """Take in what these runs and the machine have used up to now, as far as the meter tells it now and
+        then; all that it knows if ``at_once``.
+        """
         if self._meter.live is None:
             return
         try:
-            self._meter.live.write_interim(living, self.energy)
+            self._meter.live.write_interim(living, self.energy, at_once=at_once)
         except Exception:
             log.exception("What runs have used is not known now")
 
@@ -54,6 +57,14 @@ class UseOfRuns:
             self._meter.energy.write_energy(job_id, token, self.energy)
         except Exception:
             log.exception("What a run has used is not known now: job_id=%s token=%s", job_id, token)
+
+    def note_unmeasured(self, run: RunKey, placement: Placement) -> None:
+        """Note that nobody measured a part of the run: what is told of it, and was, is a lower bound."""
+        job_id, token = run
+        for uuid in placement.gpu_uuids:
+            self.energy.add(EnergyPart(job_id, token, uuid, None, 0.0, EnergyMethod.UNKNOWN, partial=True))
+        # It may have left already; then it is told on as any other.
+        self._left_s[token] = self._monotonic()
 
     def peaks_mib(self, living: Collection[RunKey]) -> tuple[tuple[int, int], ...]:
         """Return the most memory that each of these runs was seen to use, as far as it is known."""
@@ -75,9 +86,7 @@ class UseOfRuns:
 
 
 class ReportedEnergy:
-    """An energy log in memory. What an earlier worker measured of a run is stored; this one begins at 0, and
-    its meter marks such a run as partial.
-    """
+    """An energy log in memory. What an earlier worker measured of a run is stored; this one begins at 0."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[int, str], EnergyPart] = {}

@@ -19,7 +19,10 @@ from airflow_provider_eaco.store.session import upsert
 
 
 def add(connection: Connection, counters: MachineEnergy, now_s: float) -> bool:
-    """Add what the counters have grown by; return whether they count, see ``EnergyLog.add_machine``."""
+    """Add what the counters have grown by; return whether they count, see ``EnergyLog.add_machine``.
+
+    What GPUs used between the last counting and a new one is not known: that time is added as unknown.
+    """
     last = connection.execute(
         select(counter_table).where(counter_table.c.node == counters.node).with_for_update()
     ).first()
@@ -28,12 +31,16 @@ def add(connection: Connection, counters: MachineEnergy, now_s: float) -> bool:
         known = last.counters
     elif last is not None and counters.began_s < last.until_at:
         return False
+    elif last is not None:
+        # The first account of a new counting need not list them yet.
+        unknown = asdict(DeviceTotals(unknown_s=counters.began_s - last.until_at))
+        for uuid in last.counters["devices"]:
+            _add_device(connection, counters.node, uuid, unknown, now_s)
     for uuid, totals in counters.devices.items():
         before = known.get("devices", {}).get(uuid)
         used = used_since(DeviceTotals(**before) if before else DeviceTotals(), totals)
-        if used is not None and any(used.values()):
-            row = {"uuid": uuid, "node": counters.node, "month": month_of(now_s), "updated_at": now_s}
-            _sum(connection, device_table, row, used)
+        if used is not None:
+            _add_device(connection, counters.node, uuid, used, now_s)
     before = known.get("totals")
     used = used_since(NodeTotals(**before) if before else NodeTotals(), counters.totals)
     if used is not None and used["seconds"]:
@@ -48,6 +55,14 @@ def origin_of(connection: Connection, node: str) -> str | None:
     query = select(counter_table.c.origin).where(counter_table.c.node == node)
     origin: str | None = connection.scalar(query)
     return origin
+
+
+def _add_device(
+    connection: Connection, node: str, uuid: str, used: Mapping[str, float], now_s: float
+) -> None:
+    if any(used.values()):
+        row = {"uuid": uuid, "node": node, "month": month_of(now_s), "updated_at": now_s}
+        _sum(connection, device_table, row, used)
 
 
 def _sum(connection: Connection, table: Table, row: Mapping[str, object], used: Mapping[str, float]) -> None:

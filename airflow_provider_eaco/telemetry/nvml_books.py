@@ -184,7 +184,10 @@ class RunBooks:
 
     def energy(self, key: RunKey) -> RunEnergy | None:
         """Return the energy record of the run up to now, ``None`` if it never was here, or long ago."""
-        return self.accounts.runs.get(key)
+        run = self.accounts.runs.get(key)
+        if run is None:
+            return None
+        return replace(run, awaits_look=any(_key(one) == key for one in (*self._since, *self._occupants)))
 
     def notes(self, keys: Collection[RunKey]) -> list[RunNote]:
         """Return what is to be kept of these runs beside their joules."""

@@ -196,10 +196,12 @@ class SimulatedCluster:
         energy_log.note_run(RunNote(job_id, token, run.peak_w, frozenset(run.rules)))
         return True
 
-    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog) -> None:
-        """Bring ``energy_log`` to what these runs and the nodes have used so far, now and then."""
+    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog, *, at_once: bool = False) -> None:
+        """Bring ``energy_log`` to what these runs and the nodes have used so far, now and then or
+        ``at_once``.
+        """
         now_s = self._clock()
-        if 0 <= now_s - self._interim_at_s < INTERIM_S:
+        if not at_once and 0 <= now_s - self._interim_at_s < INTERIM_S:
             return
         self._interim_at_s = now_s
         for job_id, token in own:

@@ -130,6 +130,7 @@ class RunEnergy:
 
     ``seconds`` were looked at, of which ``known_s`` were measured. ``peak_w`` is the largest mean draw
     between two looks. ``co_residents`` are the ids of all jobs that shared a GPU with it at some time.
+    ``awaits_look``: the next look at its GPUs belongs to it, too, so this is not its last account.
     """
 
     energy_j: float = 0.0
@@ -140,6 +141,7 @@ class RunEnergy:
     co_residents: set[str] = field(default_factory=set)
     methods: set[EnergyMethod] = field(default_factory=set)
     rules: set[SplitRule] = field(default_factory=set)
+    awaits_look: bool = False
 
     @property
     def mean_w(self) -> float | None:
@@ -188,6 +190,7 @@ class EnergyAccounts:
             if before is not None and after.at_s <= before.at_s:
                 continue
             self._last[after.uuid] = after
+            self.devices.setdefault(after.uuid, DeviceTotals())
             if before is not None:
                 there = consumers.get(after.uuid, ())
                 parts += self._step(before, after, there, strangers.get(after.uuid))
@@ -207,7 +210,7 @@ class EnergyAccounts:
     ) -> list[EnergyPart]:
         seconds = after.at_s - before.at_s
         measured = energy_between(before, after)
-        totals = self.devices.setdefault(after.uuid, DeviceTotals())
+        totals = self.devices[after.uuid]
         if measured.energy_j is None:
             totals.unknown_s += seconds
             return self._parts(there, [None] * len(there), seconds, measured, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
@@ -226,6 +228,19 @@ def test_of_two_meters_of_one_machine_one_counts(database: Database, energy: Sql
     assert energy.add_machine(machine("a", 0.0, 60.0, DeviceTotals(600.0, 600.0)))
     assert energy.add_machine(machine("b", 60.0, 90.0, DeviceTotals(300.0, 300.0)))
     assert by_month(database, energy_device, "energy_j") == {"2026-11": 900.0}
+
+
+def test_what_a_gpu_used_between_two_countings_is_unknown(database: Database, energy: SqlEnergyLog) -> None:
+    """That time is told once, and only of GPUs that were counted before it."""
+    assert energy.add_machine(machine("a", 0.0, 60.0, DeviceTotals(600.0, 600.0)))
+    later = machine("b", 75.0, 90.0, DeviceTotals(150.0, 150.0, unknown_s=2.0))
+    devices = {**later.devices, "GPU-n1-1": DeviceTotals(30.0, 30.0)}
+    for _ in range(2):
+        assert energy.add_machine(replace(later, devices=devices))
+    columns = energy_device.c.uuid, energy_device.c.energy_j, energy_device.c.unknown_s
+    with database.reading() as connection:
+        found = {tuple(row) for row in connection.execute(sa.select(*columns))}
+    assert found == {("GPU-n1-0", 750.0, 17.0), ("GPU-n1-1", 30.0, 0.0)}
 
 
 def test_c55_a_counter_that_went_back_adds_nothing(database: Database, energy: SqlEnergyLog) -> None:

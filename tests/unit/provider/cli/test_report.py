@@ -70,6 +70,17 @@ def test_csv_and_html_are_whole_files(cluster: Cluster, cli: Cli) -> None:
     assert page.endswith("</html>\n")
 
 
+def test_a_time_of_which_nothing_is_known_makes_the_sum_of_all_gpus_a_lower_bound(
+    cluster: Cluster, cli: Cli
+) -> None:
+    """A meter that counts anew begins later than the last one ended."""
+    used(cluster)
+    assert "at least" not in cli("report").out
+    began_s = cluster.store.clock.now_s() + 60
+    assert cluster.store.energy.add_machine(MachineEnergy("n1", "another", began_s, began_s, {}))
+    assert "at least 1.500 kWh" in cli("report").out
+
+
 def test_prices_come_from_the_configuration(
     cluster: Cluster, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ class Meter:
     def __init__(self) -> None:
         self.fails = False
 
-    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog) -> None:
+    def write_interim(self, own: Collection[RunKey], energy_log: EnergyLog, *, at_once: bool = False) -> None:
         if self.fails:
             raise RuntimeError("the driver is gone")
         for job_id, token in own:
