@@ -83,17 +83,17 @@ class EnergyBook:
         self._due.append(replace(left, released_s=self._monotonic()))
         self._told.pop(group.token, None)
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
         """Store and write down the energy of jobs that have left; now and then also store what those have
-        used so far that run.
+        used so far that run. All of it ``at_once`` before nobody looks any more.
 
         :raises StoreUnavailableError: if the store is out of reach; the rest is closed next time.
         """
-        self.close_ended()
+        self.close_ended(at_once=at_once)
         own = {(group.job_id, group.token) for group in self._groups}
         for meter in self._services.meters:
             if meter.live is not None:
-                meter.live.write_interim(own, self._services.energy)
+                meter.live.write_interim(own, self._services.energy, at_once=at_once)
 
     def close_ended(self, *, at_once: bool = False) -> None:
         """Store and write down the energy of jobs that have left and of which all is measured; of all of them

@@ -143,9 +143,9 @@ class Lanes:
             limits.close(timeout_s / 2)
         if self.gpu is not None and timeout_s > 0:
             try:
-                self.gpu.energy.close_ended(at_once=True)
+                self.gpu.energy.close(at_once=True)
             except StoreUnavailableError as error:
-                log.warning("Energy records of ended tasks are not told: error=%s", error)
+                log.warning("What tasks have used is not stored to its last second: error=%s", error)
         for meter in () if self.gpu is None else self.gpu.services.meters:
             if meter.live is not None:
                 meter.live.close()

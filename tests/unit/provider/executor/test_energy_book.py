@@ -235,8 +235,21 @@ def test_a_story_does_not_wait_for_ever(way: str, real: tuple[Box, Day]) -> None
         # Shorter than the time after which a heartbeat looks by itself.
         box.pass_s(LAST_LOOK_WAIT_S)
     else:
-        box.lane.energy.close_ended(at_once=True)
+        box.lane.energy.close(at_once=True)
     assert len(box.stories()) == 1
+
+
+def test_a_scheduler_that_leaves_stores_what_runs_have_used(real: tuple[Box, Day]) -> None:
+    """To the last look, and the run goes on."""
+    box, day = real
+    box.begin()
+    day.pass_s(11, gpu0=200, gpu1=100)
+    box.lane.energy.close(at_once=True)
+    record = box.rig.services.energy.job_energy("j1")
+    assert record is not None
+    # The first second was before its meter knew of it.
+    assert (record.energy_j, record.seconds) == (pytest.approx(3000), 10.0)
+    assert box.stories() == []
 
 
 def test_a_log_that_cannot_be_written_keeps_the_record(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

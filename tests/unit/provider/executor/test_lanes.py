@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_eaco.core.model.errors import InvalidSettingError
+from airflow_provider_eaco.core.model.errors import InvalidSettingError, StoreUnavailableError
 from airflow_provider_eaco.core.model.job import GpuRequest
 from airflow_provider_eaco.provider import lanes as lanes_module
 from airflow_provider_eaco.provider import slotless
@@ -117,6 +117,27 @@ def test_power_limits_are_looked_after_also_when_nobody_runs_any_more(executor, 
     assert limits.steps == ([] if is_idle else [([], frozenset()), (["j1"], {token})])
     lanes.close(4.0)
     assert limits.closed == [2.0]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_what_tasks_have_used_is_stored_before_the_scheduler_leaves(executor, monkeypatch, is_away):
+    """A store that is away keeps it from leaving as little as anything else; one that leaves at once asks
+    nobody.
+    """
+    rig, asked = LaneRig(monkeypatch), []
+
+    def close(*, at_once):
+        asked.append(at_once)
+        if is_away:
+            raise StoreUnavailableError("away")
+
+    monkeypatch.setattr(rig.lane.energy, "close", close)
+    lanes = Lanes(rig.host, executor, rig.dispatcher, None)
+    lanes.gpu = rig.lane
+    lanes.close(0.0)
+    assert asked == []
+    lanes.close(4.0)
+    assert asked == [True]
 
 
 class SeenSleeper:
