@@ -63,8 +63,6 @@ class UseOfRuns:
         job_id, token = run
         for uuid in placement.gpu_uuids:
             self.energy.add(EnergyPart(job_id, token, uuid, None, 0.0, EnergyMethod.UNKNOWN, partial=True))
-        # It may have left already; then it is told on as any other.
-        self._left_s[token] = self._monotonic()
 
     def peaks_mib(self, living: Collection[RunKey]) -> tuple[tuple[int, int], ...]:
         """Return the most memory that each of these runs was seen to use, as far as it is known."""

@@ -112,27 +112,32 @@ def site(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(gate, machine, ManualClock(gate.lease.granted_s or 0.0))
 
 
-@pytest.mark.parametrize("fate", ["ended", "lives"])
-def test_what_nobody_measured_while_a_worker_was_away_is_marked(fate: str, site: Site) -> None:
+@pytest.mark.parametrize(("fate", "reports"), [("ended", 10), ("lives", 10), ("lives", 3)])
+def test_what_nobody_measured_while_a_worker_was_away_is_marked(fate: str, reports: int, site: Site) -> None:
     """A run that ended meanwhile, or goes on, is a lower bound; the GPU's book has the time as unknown. What
     the first worker had measured is stored to its last second.
     """
-    site.work(10, message_of(site.gate.lease))
+    site.work(reports, message_of(site.gate.lease))
     energy = SqlEnergyLog(site.gate.database)
     record = energy.job_energy("job")
     assert record is not None
     # In the first second nobody held it.
-    assert (record.energy_j, record.seconds, record.partial) == (pytest.approx(9 * DRAW_W), 9.0, False)
-    assert (site.device().energy_j, site.device().unknown_s) == (pytest.approx(10 * DRAW_W), 0.0)
+    seen_s = reports - 1.0
+    assert (record.energy_j, record.seconds, record.partial) == (
+        pytest.approx(seen_s * DRAW_W),
+        seen_s,
+        False,
+    )
+    assert (site.device().energy_j, site.device().unknown_s) == (pytest.approx(reports * DRAW_W), 0.0)
 
-    site.pass_s(5)
+    site.pass_s(2)
     if fate == "ended":
         site.processes.alive = dict.fromkeys(site.processes.alive, 0)
     site.work(3)
     record = energy.job_energy("job")
     assert record is not None
-    seen_s = 9.0 if fate == "ended" else 11.0
+    seen_s += 0.0 if fate == "ended" else 2.0
     assert (record.energy_j, record.partial) == (pytest.approx(seen_s * DRAW_W), True)
     # One second more passed when the first worker had told all.
-    assert site.device().unknown_s == pytest.approx(6.0)
-    assert site.device().energy_j == pytest.approx(13 * DRAW_W)
+    assert site.device().unknown_s == pytest.approx(3.0)
+    assert site.device().energy_j == pytest.approx((reports + 3) * DRAW_W)
