@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -103,7 +104,8 @@ def test_a_run_that_has_waited_begins_after_a_fresh_yes(rig: Rig, caplog: pytest
     rig.step(6.0)
     assert (len(rig.machine.started), rig.api.asked) == (1, 2)
     assert rig.api.news == [(7, RunState.RUNNING, None)]
-    assert caplog.messages == ["Begun before its power limit was set: job_id=job token=7"]
+    warnings = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert warnings == ["Begun before its power limit was set: job_id=job token=7"]
 
 
 def test_a_run_that_has_waited_begins_with_what_the_fresh_answer_says(rig: Rig) -> None:
