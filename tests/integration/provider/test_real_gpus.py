@@ -128,15 +128,17 @@ def test_c42_a_task_gets_real_gpus_by_uuid_and_ends_with_a_record(box: GpuBox) -
     box.rig.dispatcher.end("j1")
     box.machine.processes = []
     box.beat(1, watts=200)
+    # It is told after the next look, which belongs to it, too.
+    box.beat(1, watts=200)
     with box.database.reading() as connection:
         stored = energy_of(connection)["j1"]
-    # The second in which it was granted its GPUs is nobody's.
-    assert stored.energy_j == pytest.approx(2 * 200 * 100)
+    # The second in which it was granted its GPUs is nobody's, the one in which its lease fell is its own.
+    assert stored.energy_j == pytest.approx(2 * 200 * 101)
     assert set(stored.per_gpu_j) == set(box.uuids)
     assert (stored.methods, stored.partial) == ({EnergyMethod.COUNTER}, False)
     assert interim.energy_j is not None
     assert 0 < interim.energy_j < 2 * 200 * 100
-    assert box.events("j1")["energy"].startswith("40000 J in 1 min 40 s; 400 W on average, 400 W at most")
+    assert box.events("j1")["energy"].startswith("40400 J in 1 min 41 s; 400 W on average, 400 W at most")
     learned = box.rig.services.profiles.book().solo_of("family-j1", "V100", 2)
     assert learned is not None
     assert (learned.power_w, learned.scope) == (pytest.approx(400), PowerScope.BOARD)

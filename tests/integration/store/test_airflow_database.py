@@ -133,7 +133,11 @@ def measure(database: Database, job_id: str, token: int, uuid: str, at_s: float)
 
 
 def fill(engine: Engine) -> None:
-    """Store an old job that ended, an old one that runs, a recent one that ended, and an old profile."""
+    """Store an old job that ended, an old one that runs, a recent one that ended, and an old profile.
+
+    Of the GPU that nobody counts any more there are two months: the old one, and that in which a new counting
+    began, to which the time between is unknown.
+    """
     clock = ManualClock(OLD_S)
     database = database_on(engine, clock)
     SqlLedger(database).save_nodes([make_node(gpus=2)])
@@ -165,7 +169,7 @@ def test_migrate_clean_remove_and_reset(airflow: Airflow, engine: Engine) -> Non
         "eaco_node": ["kept"],
         "eaco_gpu": ["kept", "kept"],
         "eaco_profile_solo": ["kept"],
-        "eaco_energy_device": ["kept", "kept", "kept"],
+        "eaco_energy_device": ["kept"] * 4,
         "eaco_energy_node": ["kept", "kept"],
     }
     # A cleaned ledger still knows who runs, and never gives a token twice.
@@ -204,7 +208,7 @@ def test_cleaning_one_dag_on_postgres(tmp_path: Path, postgres_own: Engine) -> N
         "eaco_node": ["kept"],
         "eaco_gpu": ["kept", "kept"],
         "eaco_profile_solo": ["kept"],
-        "eaco_energy_device": ["kept", "kept", "kept"],
+        "eaco_energy_device": ["kept"] * 4,
         "eaco_energy_node": ["kept", "kept"],
     }
     archives = [name for name in sa.inspect(postgres_own).get_table_names() if "_airflow_deleted" in name]
