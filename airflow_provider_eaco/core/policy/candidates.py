@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_eaco.core.model.decision import Finding, Reason, SetPrediction
@@ -53,23 +53,20 @@ Choice = tuple[Candidate | None, Finding | None]
 
 
 class Offers:
-    """The sets that take jobs of one shape.
-
-    After a change only the groups that it touched are asked anew, and each when its answer is needed: most
-    jobs take a set of one of the busiest groups.
-    """
+    """The sets that take jobs of one shape; after a change only the groups that it touched are asked anew."""
 
     def __init__(self, shape: Shape, site: Site, cluster: Cluster) -> None:
         self.shape = shape
         self._site = site
         self._cluster = cluster
-        self._unasked: dict[SetGroup, None] = {}
         self._takers: dict[SetGroup, Candidate] = {}
+        self._candidates: Sequence[Candidate] | None = None
         self._choices: dict[JobKind, Choice] = {}
         self._against: dict[SetGroup, Sequence[Obstacle]] = {}
         self._obstacles: dict[Reason, Obstacle] | None = None
         self._changes = cluster.touched(shape.needs.gpus)
-        self._have_changed(cluster.groups(shape.needs.gpus))
+        for group in cluster.groups(shape.needs.gpus):
+            self._ask(group)
         self._seen = self._changes.end
 
     @property
@@ -80,23 +77,21 @@ class Offers:
     def sync(self) -> None:
         """Follow the cluster."""
         if self._seen != self._changes.end:
-            self._have_changed(self._changes.since(self._seen))
+            for group in self._changes.since(self._seen):
+                self._ask(group)
             self._seen = self._changes.end
 
-    def candidates(self, barred: frozenset[str] = frozenset()) -> Iterator[Candidate]:
-        """Yield for each kind of set the first that takes the shape, busiest kind first.
+    def candidates(self, barred: frozenset[str] = frozenset()) -> Sequence[Candidate]:
+        """Return for each kind of set the first that takes the shape, busiest kind first.
 
         :param barred: UUIDs of GPUs that may not be taken.
         """
-        present = [group for group in self._cluster.groups(self.shape.needs.gpus) if group.sets]
-        for group in sorted(present, key=_order_of_group):
-            if group in self._unasked:
-                self._ask(group)
-            taker = self._takers.get(group)
-            if taker is not None and barred:
-                taker = self._beside(taker, barred)
-            if taker is not None:
-                yield taker
+        if self._candidates is None:
+            self._candidates = sorted(self._takers.values(), key=_order_of_candidate)
+        if not barred:
+            return self._candidates
+        beside = (self._beside(candidate, barred) for candidate in self._candidates)
+        return [candidate for candidate in beside if candidate is not None]
 
     def busiest(self, kind: JobKind, barred: frozenset[str]) -> Choice:
         """Return the first candidate within the job's own limits, else why the gentlest is beyond them.
@@ -117,8 +112,6 @@ class Offers:
 
         That sets are full is a reason only where all are.
         """
-        for group in tuple(self._unasked):
-            self._ask(group)
         if self._obstacles is None:
             self._obstacles = filters.nearest(
                 obstacle for against in self._against.values() for obstacle in against
@@ -132,7 +125,7 @@ class Offers:
         acceptable = any(self._site.rank(model) is not None for model in self._cluster.full(gpus))
         return acceptable and self._cluster.all_open(gpus)
 
-    def _choose(self, kind: JobKind, candidates: Iterable[Candidate]) -> Choice:
+    def _choose(self, kind: JobKind, candidates: Sequence[Candidate]) -> Choice:
         tolerances: dict[tuple[str, float, bool], float | None] = {}
         best: Candidate | None = None
         gentlest: tuple[float, float | None, Candidate] | None = None
@@ -155,27 +148,18 @@ class Offers:
             return best, None
         return None, filters.own_limit_broken(*gentlest[:2], gentlest[2].prediction)
 
-    def _have_changed(self, groups: Iterable[SetGroup]) -> None:
-        """Let what these groups offered before no longer count."""
-        self._choices.clear()
-        for group in groups:
-            if group.sets:
-                self._unasked[group] = None
-            else:
-                # It may be gone for good.
-                self._ask(group)
-
     def _ask(self, group: SetGroup) -> None:
         """Take down what the group offers now."""
-        self._unasked.pop(group, None)
-        self._takers.pop(group, None)
-        stood_against = self._against.pop(group, ())
+        took, stood_against = self._takers.pop(group, None), self._against.pop(group, ())
         rank = self._site.rank(group.kind.model)
         taker, against = (None, ()) if rank is None or not group.sets else self.answer(group, rank)
         if taker is not None:
             self._takers[group] = taker
         if against:
             self._against[group] = against
+        if taker != took:
+            self._candidates = None
+            self._choices.clear()
         self._exchange_obstacles(stood_against, against)
 
     def answer(self, group: SetGroup, rank: int) -> tuple[Candidate | None, Sequence[Obstacle]]:
@@ -228,5 +212,5 @@ class Offers:
         return None
 
 
-def _order_of_group(group: SetGroup) -> GroupOrder:
-    return group.order
+def _order_of_candidate(candidate: Candidate) -> GroupOrder:
+    return candidate.group.order

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 
 from airflow_provider_eaco.core.cycle import run_cycle
-from airflow_provider_eaco.core.model.decision import Reason
 from airflow_provider_eaco.core.model.placement import LeaseState
 from airflow_provider_eaco.core.model.pool import PoolSettings
-from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet, NodeState
+from airflow_provider_eaco.core.model.snapshot import ClusterSnapshot, GpuSet
 from airflow_provider_eaco.core.policy import cluster
 from airflow_provider_eaco.core.policy.base import Review, as_watching
-from airflow_provider_eaco.core.policy.candidates import Offers, Shape
 from airflow_provider_eaco.core.policy.changes import ChangeLog, replaced
 from airflow_provider_eaco.core.policy.eaco import EacoPolicy
-from airflow_provider_eaco.core.policy.facts import CycleFacts
 from airflow_provider_eaco.core.policy.fifo_packed import FifoPackedPolicy
 from airflow_provider_eaco.core.policy.ordering import FifoOrdering
-from airflow_provider_eaco.core.policy.places import Site
 from tests.builders import (
     NOW_S,
     hold_gpus,
@@ -92,65 +87,6 @@ def test_who_comes_back_too_late_looks_at_everything(monkeypatch: pytest.MonkeyP
         late = at(step, wide, narrow)
         anew = run_cycle(EacoPolicy(PoolSettings()), FifoOrdering(), late)
         assert run_cycle(used, FifoOrdering(), late) == anew
-
-
-# C is known beside A, which is busier, and beside B; of D beside C nothing is known.
-MET = make_book(
-    make_solo("A", utilisation_pct=30.0),
-    make_solo("B"),
-    make_solo("C"),
-    make_pair({"A": 1.05, "C": 1.05}),
-    make_pair({"B": 1.05, "C": 1.05}),
-)
-
-
-def offers_of(*families: str) -> tuple[Offers, cluster.Cluster]:
-    """What nodes with one resident of these families each offer a job of family C."""
-    nodes = [on_its_node(number, family) for number, family in enumerate(families)]
-    snapshot = make_snapshot(*nodes, profiles=MET)
-    present = cluster.Cluster(CycleFacts(snapshot))
-    present.sync(snapshot.nodes)
-    shape = Shape.of(NEWCOMER.request, can_yield=True)
-    site = Site(shape.needs, present)
-    site.sync()
-    return Offers(shape, site, present), present
-
-
-NEWCOMER = make_job("new", "C", 1, max_stretch=1.2)
-
-
-def on_its_node(number: int, family: str) -> NodeState:
-    job = make_job(f"{family}{number}", family, 1, max_stretch=None)
-    return hold_gpus(make_node(f"n{number}", gpus=1, model="T4"), make_resident(job))
-
-
-def test_no_group_is_asked_before_its_answer_is_needed() -> None:
-    """Whom the busiest set suits asks no other, and nobody twice before something has changed."""
-    offers, present = offers_of("B", "A")
-    with patch.object(Offers, "answer", autospec=True, side_effect=Offers.answer) as asked:
-        for _ in range(2):
-            best, _finding = offers.busiest(NEWCOMER.kind, frozenset())
-            assert best is not None
-            assert best.group.kind.families == ("A",)
-        assert asked.call_count == 1
-        for _ in range(2):
-            assert [each.group.kind.families for each in offers.candidates()] == [("A",), ("B",)]
-        assert asked.call_count == 2
-        present.sync({"n0": present.nodes["n0"], "n1": make_node("n1", gpus=1, model="T4")})
-        offers.sync()
-        best, _finding = offers.busiest(NEWCOMER.kind, frozenset())
-        assert best is not None
-        assert best.group.kind.families == ("B",)
-        assert asked.call_count == 2
-
-
-def test_what_stands_in_the_way_is_told_of_all_groups_that_are_there() -> None:
-    """Also of those that nobody has asked yet, and of none whose last set is gone."""
-    offers, present = offers_of("D")
-    assert set(offers.obstacles()) == {Reason.PROFILE_MISSING}
-    present.sync({"n0": on_its_node(0, "A")})
-    offers.sync()
-    assert offers.obstacles() == {}
 
 
 def confirmed_pair(slow_s: float) -> GpuSet:
