@@ -15,7 +15,7 @@ from tests.nvml.rig import direct_meter
 MIB = 2**20
 # The layouts of cgroups(7): version 2, version 1, both (v2 holds no memory there), and a container that is
 # shown its host's path.
-V2, V1 = "0::/work/task\n", "5:cpu:/other\n4:hugetlb,memory:/work/task\n"
+V2, V1 = "0::/batch/task\n", "5:cpu:/other\n4:hugetlb,memory:/batch/task\n"
 
 
 def seen(folder: Path, own: str, limits: dict[str, str]) -> int | None:
@@ -31,22 +31,22 @@ def seen(folder: Path, own: str, limits: dict[str, str]) -> int | None:
 @pytest.mark.parametrize(
     ("own", "limits"),
     [
-        pytest.param(V2, {"work/task/memory.max": f"{96 * MIB}\n"}, id="v2"),
+        pytest.param(V2, {"batch/task/memory.max": f"{96 * MIB}\n"}, id="v2"),
         pytest.param(
             V2,
-            {"work/task/memory.max": "max\n", "work/memory.max": f"{96 * MIB}\n"},
+            {"batch/task/memory.max": "max\n", "batch/memory.max": f"{96 * MIB}\n"},
             id="v2, of the group above",
         ),
         pytest.param(
             V2,
-            {"work/task/memory.max": f"{96 * MIB}\n", "work/memory.max": f"{97 * MIB}\n"},
+            {"batch/task/memory.max": f"{96 * MIB}\n", "batch/memory.max": f"{97 * MIB}\n"},
             id="v2, the smallest",
         ),
         pytest.param("0::/\n", {"memory.max": f"{97 * MIB - 1}\n"}, id="v2 in a container, whole MiB"),
-        pytest.param(V1, {"memory/work/task/memory.limit_in_bytes": f"{96 * MIB}\n"}, id="v1"),
+        pytest.param(V1, {"memory/batch/task/memory.limit_in_bytes": f"{96 * MIB}\n"}, id="v1"),
         pytest.param(V1, {"memory/memory.limit_in_bytes": f"{96 * MIB}\n"}, id="v1 in a container"),
         pytest.param(
-            V1 + "0::/x\n", {"memory/work/memory.limit_in_bytes": f"{96 * MIB}"}, id="both versions"
+            V1 + "0::/x\n", {"memory/batch/memory.limit_in_bytes": f"{96 * MIB}"}, id="both versions"
         ),
     ],
 )
@@ -60,13 +60,13 @@ def test_c16_a_limit_of_the_control_group_is_the_nodes_host_memory(
 @pytest.mark.parametrize(
     ("own", "limits"),
     [
-        pytest.param(V2, {"work/task/memory.max": "max\n"}, id="no limit"),
-        pytest.param(V2, {"work/task/memory.max": f"{2**62}\n"}, id="more than there is"),
-        pytest.param(V1, {"memory/work/task/memory.limit_in_bytes": "9223372036854771712\n"}, id="v1's none"),
+        pytest.param(V2, {"batch/task/memory.max": "max\n"}, id="no limit"),
+        pytest.param(V2, {"batch/task/memory.max": f"{2**62}\n"}, id="more than there is"),
+        pytest.param(V1, {"memory/batch/task/memory.limit_in_bytes": "9223372036854771712\n"}, id="v1's none"),
         pytest.param(V2, {"elsewhere/memory.max": f"{96 * MIB}\n"}, id="another group's"),
-        pytest.param("5:cpu:/work\n", {"work/memory.max": f"{96 * MIB}\n"}, id="not the memory's group"),
-        pytest.param(V2, {"work/task/memory.max/x": ""}, id="unreadable"),
-        pytest.param(V2, {"work/task/memory.max": "-1\n", "work/memory.max": "0\n"}, id="nonsense"),
+        pytest.param("5:cpu:/batch\n", {"batch/memory.max": f"{96 * MIB}\n"}, id="not the memory's group"),
+        pytest.param(V2, {"batch/task/memory.max/x": ""}, id="unreadable"),
+        pytest.param(V2, {"batch/task/memory.max": "-1\n", "batch/memory.max": "0\n"}, id="nonsense"),
         pytest.param("no groups\n", {}, id="no groups"),
     ],
 )
