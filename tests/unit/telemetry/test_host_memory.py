@@ -62,7 +62,9 @@ def test_c16_a_limit_of_the_control_group_is_the_nodes_host_memory(
     [
         pytest.param(V2, {"batch/task/memory.max": "max\n"}, id="no limit"),
         pytest.param(V2, {"batch/task/memory.max": f"{2**62}\n"}, id="more than there is"),
-        pytest.param(V1, {"memory/batch/task/memory.limit_in_bytes": "9223372036854771712\n"}, id="v1's none"),
+        pytest.param(
+            V1, {"memory/batch/task/memory.limit_in_bytes": "9223372036854771712\n"}, id="v1's none"
+        ),
         pytest.param(V2, {"elsewhere/memory.max": f"{96 * MIB}\n"}, id="another group's"),
         pytest.param("5:cpu:/batch\n", {"batch/memory.max": f"{96 * MIB}\n"}, id="not the memory's group"),
         pytest.param(V2, {"batch/task/memory.max/x": ""}, id="unreadable"),
